@@ -1,5 +1,5 @@
 """Writes the pictures of the pages for people into docs, on a desk (1280) and on a phone (390): the page for chats, with
-the model that ships with relaxpy (server*.png), and the page of `relaxpy explain` (explain*.png); and the pages of
+the model that ships with relaxpy (server*.png), that of a server that hears (speech.png), and the page of `relaxpy explain` (explain*.png); and the pages of
 `relaxpy web`, on WebAssembly (browser*.png).
 
     python -m tests.pictures                      all of them
@@ -26,6 +26,7 @@ from relaxpy.explain import explain, page
 from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
 from tests.server.chromium import Page, browser
 from tests.server.running import server_process
+from tests.server.test_all_page_of_speech import spoken
 from tests.web.support import served
 
 DOCS = Path("docs")
@@ -66,6 +67,27 @@ def chats(folder: Path) -> None:
                     shown.run(f"ask(QUESTIONS[{number - 1}])")
                     shown.until(f"messages.length === {2 * number} && !running", 120)
                 taken(shown, "server.png" if width == DESK else "server_phone_cut.png")
+
+
+def speech(folder: Path) -> None:
+    """A recording that was dropped, and one that was spoken."""
+    tests = Path(__file__).parent
+    wav = spoken(folder)
+    with (
+        server_process(folder, f"digits={tests / 'speech/digits'}") as running,
+        browser(folder / "chromium", 900, 560, microphone=wav) as shown,
+    ):
+        shown.send("Browser.setPermission", permission={"name": "microphone"}, setting="granted")
+        shown.open(running.url)
+        shown.until("!!document.getElementById('record')")
+        for seconds in (4, 2):
+            shown.run("document.getElementById('record').click()")
+            shown.until("document.getElementById('record').innerText === 'Stop'")
+            shown.run(f"new Promise((done) => setTimeout(done, {1000 * seconds}))")
+            if seconds == 4:
+                shown.run("document.getElementById('record').click()")
+                shown.until("document.getElementById('record').innerText === 'Record'", 60)
+        taken(shown, "speech.png")
 
 
 def explained() -> str:
@@ -121,7 +143,7 @@ def browsers(folder: Path) -> None:
 
 
 def main() -> None:
-    parts = {each.__name__: each for each in (chats, explanations, browsers)}
+    parts = {each.__name__: each for each in (chats, speech, explanations, browsers)}
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("part", nargs="*", choices=[*parts, []])
     for name in parser.parse_args().part or parts:

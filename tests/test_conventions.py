@@ -43,7 +43,7 @@ ALLOWED = {
     "checkpoints": {"runtime", "checkpoints"},
     "serve": {"runtime", "serve"},
     "llm": {"checkpoints", "runtime", "serve", "llm"},
-    "speech": {"checkpoints", "runtime", "serve", "llm", "speech"},
+    "speech": {"checkpoints", "runtime", "serve", "llm", "onnx", "speech"},
     "server": {"checkpoints", "runtime", "serve", "llm", "speech", "server"},
     "web": {"runtime", "web"},
     "torch": {*LAYERS, "frontend", "runtime", "torch"},

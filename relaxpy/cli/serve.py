@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from relaxpy.cli.language_model import MODEL_OPTIONS, on_this_machine, options, read_file, scheme_of
 from relaxpy.errors import UsageError
@@ -146,6 +147,7 @@ def serve(models: tuple[str, ...], **given: Any) -> None:
             help="pip install 'relaxpy[serve]'",
         ) from None
     server, own = settings_of(models, given)
+    _check_options_of_texts(own)
     names = ", ".join(each.name for each in own)
     click.echo(f"loading {names}; the first time it is compiled", err=True)
 
@@ -155,6 +157,21 @@ def serve(models: tuple[str, ...], **given: Any) -> None:
             click.echo("without --api-key: everybody who reaches this address may ask", err=True)
 
     asyncio.run(run(server, own, _embedders(given["embeddings"]), ready))
+
+
+def _check_options_of_texts(models: list[ModelSettings]) -> None:
+    """Raises: UsageError (`bad-arguments`) for an option that was given, and that no model of these has."""
+    from relaxpy.server.run import divided
+
+    texts, speech = divided(models)
+    for name in () if texts else ("cache_tokens", "target_ms", "no_drafts"):
+        source = click.get_current_context().get_parameter_source(name)
+        if source is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                "bad-arguments",
+                f"--{name.replace('_', '-')} is for models that write texts, and {speech[0].name} hears recordings",
+                help="leave it out",
+            )
 
 
 def settings_of(

@@ -38,6 +38,8 @@ Examples:
   relaxpy transcribe talk.mp3 --format srt > talk.srt        subtitles
   relaxpy transcribe *.wav --format vtt --output-dir subs    a file for each recording
   relaxpy transcribe interview.m4a --words --format json     with the times of words
+  relaxpy transcribe meeting.m4a --vad-filter --batch-size 8         without silence, windows together
+  arecord -f S16_LE -r 16000 -t raw | relaxpy transcribe --live -    while it is spoken
   relaxpy transcribe vortrag.webm --language de --task translate    in English
 
 A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, or a name on
@@ -90,6 +92,26 @@ the Hugging Face hub; it is compiled at its first use, and kept.
     "--independent", is_flag=True, help="Windows do not know the text before them: no loops."
 )
 @click.option(
+    "--vad-filter", is_flag=True, help="Cut out silence before the model hears the recording."
+)
+@click.option(
+    "--vad-model",
+    type=click.Path(),
+    metavar="FILE",
+    help="Silero's ONNX file, which tells speech from silence (default: loudness does).",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Hear so many windows of a recording together, cut at pauses.",
+)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="FILE is -: samples from stdin, while they come (16 kHz, one channel, int16).",
+)
+@click.option(
     "--max-line-width", type=click.IntRange(min=1), metavar="N", help="Characters of a line."
 )
 @click.option(
@@ -118,6 +140,10 @@ def transcribe(
     beam_size: int,
     without_timestamps: bool,
     independent: bool,
+    vad_filter: bool,
+    vad_model: str | None,
+    batch_size: int | None,
+    live: bool,
     **given: Any,
 ) -> None:
     """Write what is spoken in recordings, FILE..., as text or subtitles."""
@@ -129,11 +155,18 @@ def transcribe(
         "language": language, "task": task, "initial_prompt": initial_prompt, "hotwords": hotwords,
         "beam_size": beam_size, "without_timestamps": without_timestamps,
         "condition_on_previous_text": not independent, "word_timestamps": words or layout.needs_words,
+        "vad_filter": vad_filter, "batch_size": batch_size,
     }  # fmt: skip
+    if vad_model is not None:
+        asked["vad_parameters"] = {"model": vad_model}
     if temperature is not None:
         asked["temperature"] = temperature
     if clip_timestamps is not None:
         asked["clip_timestamps"] = clip_timestamps
+    if live:
+        asked = _asked_live(files, asked, file_format, output_dir)
+        _hear_live(_load(model, **given), asked)
+        return
     transcriber = _load(model, **given)
     with ExitStack() as stack:
         progress = _Progress(stack, len(files))
@@ -150,6 +183,61 @@ def transcribe(
         click.echo(f"{file}: {error.render()}" if len(files) > 1 else error.render(), err=True)
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _asked_live(
+    files: tuple[str, ...], asked: dict[str, Any], file_format: str, output_dir: str | None
+) -> dict[str, Any]:
+    """The options of `Transcriber.live`. Raises: UsageError (`bad-arguments`) for others."""
+    if files != ("-",):
+        raise UsageError(
+            "bad-arguments",
+            f"--live hears stdin, whose name is -, and the recording is {files[0]}",
+            help="arecord -f S16_LE -r 16000 -t raw | relaxpy transcribe --live -",
+        )
+    names = ("language", "task", "initial_prompt", "hotwords", "beam_size", "temperature")
+    found = {name: asked.pop(name) for name in names if name in asked}
+    neutral = {"condition_on_previous_text": True}
+    odd = [name for name, value in asked.items() if value and value != neutral.get(name)]
+    odd += ["independent"] * (not asked["condition_on_previous_text"])
+    odd += ["format"] * (file_format != "txt") + ["output-dir"] * (output_dir is not None)
+    if odd:
+        option = "words" if odd[0] == "word_timestamps" else odd[0].replace("_", "-")
+        raise UsageError(
+            "bad-arguments", f"--live writes text as it comes, and takes no --{option}"
+        )
+    return found
+
+
+def _hear_live(transcriber: Transcriber, asked: dict[str, Any]) -> None:
+    """Write what is spoken into stdin. On a terminal, what may change is shown after what is certain."""
+    import numpy as np
+
+    hearing, held, begun = transcriber.live(**asked), b"", False
+    is_shown = sys.stderr.isatty() and sys.stdout.isatty()
+
+    def write(settled: str, provisional: str) -> None:
+        nonlocal begun
+        text = settled if begun else settled.lstrip()
+        begun = begun or bool(text)
+        if is_shown:
+            click.echo("\x1b[0J", err=True, nl=False)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        if is_shown:  # grey, and the cursor stays before it
+            click.echo(f"\x1b7\x1b[2m{printable(provisional)}\x1b[0m\x1b8", err=True, nl=False)
+
+    source: Any = sys.stdin.buffer  # read1 gives what there is
+    while True:
+        data: bytes = source.read1(1 << 16)
+        if not data:
+            break
+        held += data
+        whole = len(held) // 2 * 2
+        part, held = held[:whole], held[whole:]
+        text = hearing.feed(np.frombuffer(part, "<i2").astype(np.int16))
+        write(text.settled, text.provisional)
+    write(hearing.finish().settled + "\n", "")
 
 
 def _places(files: tuple[str, ...], file_format: str, output_dir: str | None) -> list[Path | None]:

@@ -100,7 +100,7 @@ def create_app(server: Server) -> FastAPI:
 
 
 async def page() -> Response:
-    """The page for chats."""
+    """The page for chats and recordings."""
     headers = {
         "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from time import perf_counter
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +20,7 @@ from relaxpy.server.bodies import Body
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.forms import FORM
+from relaxpy.server.logprobs import LEAST
 from relaxpy.server.speech_model import SpeechModel
 from relaxpy.speech import LANGUAGES, Segment, TranscriptionInfo
 from relaxpy.speech.formats import written
@@ -26,10 +28,37 @@ from relaxpy.speech.options import TEMPERATURES, TranscriptionOptionsDict
 
 _FILES = {"text": "txt", "srt": "srt", "vtt": "vtt"}
 """Formats of answers that are files, and their names in `relaxpy.speech.formats`."""
+_WINDOWS = 8
+"""Windows of a recording that are heard together, where it is cut at pauses."""
 
 
 def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
+
+
+class ServerVad(Body):
+    """How speech is told from silence, with OpenAI's names and defaults."""
+
+    type: Literal["server_vad"]
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    prefix_padding_ms: Annotated[int, Field(ge=0, le=10_000)] = 300
+    silence_duration_ms: Annotated[int, Field(ge=0, le=60_000)] = 200
+
+    def parameters(self) -> dict[str, Any]:
+        """As `vad_parameters`."""
+        return {
+            "threshold": self.threshold,
+            "speech_pad_ms": self.prefix_padding_ms,
+            "min_silence_duration_ms": self.silence_duration_ms,
+        }
+
+
+def _object(given: Any) -> Any:
+    """JSON in the field of a form."""
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        with suppress(ValueError):
+            return from_json(given)
+    return given
 
 
 class SpeechBody(Body):
@@ -57,6 +86,18 @@ class SpeechBody(Body):
         | None
     ) = None
     """What has times in verbose JSON; None: segments."""
+    include: Annotated[
+        list[Literal["logprobs"]],
+        BeforeValidator(_listed),
+        Field(default_factory=list, max_length=1),
+    ]
+    """`logprobs`: the log-probabilities of the tokens of the text, in JSON."""
+    chunking_strategy: Annotated[Literal["auto"] | ServerVad | None, BeforeValidator(_object)] = (
+        None
+    )
+    """Whether windows are cut at pauses and heard together, and without silence if it says what that is."""
+    vad_filter: bool = False
+    """Whether silence is cut out."""
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 0
     stream: bool = False
 
@@ -78,6 +119,13 @@ class SpeechBody(Body):
                 f"timestamp_granularities: only with response_format verbose_json, which has times, not {form}",
                 param="timestamp_granularities",
             )
+        if self.include and form != "json":
+            raise ApiError(
+                f"include: logprobs are in the format json, not in {form}: its segments have avg_logprob"
+                if form == "verbose_json"
+                else f"include: logprobs are in the format json, not in {form}",
+                param="include",
+            )
         if self.stream and form not in ("json", "text"):
             raise ApiError(
                 f"stream: events have text, and are not in the format {form}: leave stream out, or response_format",
@@ -86,7 +134,14 @@ class SpeechBody(Body):
 
     def options(self, task: str) -> TranscriptionOptionsDict:
         """As `Transcriber.transcribe` takes them."""
+        chunks = self.chunking_strategy
+        cut: TranscriptionOptionsDict = {"vad_filter": self.vad_filter}
+        if chunks is not None:
+            cut["batch_size"] = _WINDOWS
+        if isinstance(chunks, ServerVad):
+            cut |= {"vad_filter": True, "vad_parameters": chunks.parameters()}
         return {
+            **cut,
             "task": task,
             "language": self.language or None,
             "initial_prompt": self.prompt or None,
@@ -147,6 +202,20 @@ class _Heard:
         assert self.info is not None
         return self.info.duration
 
+    def logprobs(self, segments: Sequence[Segment]) -> dict[str, Any]:
+        """Those of the tokens of text, if they were asked for."""
+        if not self.body.include:
+            return {}
+        vocabulary = self.model.transcriber.vocabulary
+        found: list[dict[str, Any]] = []
+        for each in segments:
+            for token, logprob in zip(each.tokens, each.logprobs, strict=True):
+                if token < vocabulary.end and logprob is not None:
+                    data = vocabulary.tokenizer.token_bytes(token)
+                    text = data.decode("utf-8", "replace")
+                    found.append({"token": text, "bytes": [*data], "logprob": max(logprob, LEAST)})
+        return {"logprobs": found}
+
     @property
     def usage(self) -> dict[str, Any]:
         """As OpenAI counts recordings."""
@@ -174,13 +243,16 @@ def _shown(name: str) -> str:
 
 
 async def _events(heard: _Heard, held: AsyncExitStack) -> AsyncGenerator[str]:
-    text = ""
+    text, probable = "", list[dict[str, Any]]()
     async with held, aclosing(heard.segments()) as segments:
         async for segment in segments:
             delta = segment.text if text else segment.text.lstrip()
             text += delta
-            yield event({"type": "transcript.text.delta", "delta": delta})
-    yield event({"type": "transcript.text.done", "text": text, "usage": heard.usage})
+            own = heard.logprobs([segment])
+            probable += own.get("logprobs", [])
+            yield event({"type": "transcript.text.delta", "delta": delta, **own})
+    last = {"logprobs": probable} if heard.body.include else {}
+    yield event({"type": "transcript.text.done", "text": text, **last, "usage": heard.usage})
 
 
 async def _whole(heard: _Heard) -> Response:
@@ -199,7 +271,7 @@ def _written(heard: _Heard, segments: Sequence[Segment]) -> Response:
         return Response(text, media_type="text/plain; charset=utf-8")
     text = "".join(each.text for each in segments).strip()
     if body.response_format == "json":
-        return answer({"text": text, "usage": heard.usage})
+        return answer({"text": text, **heard.logprobs(segments), "usage": heard.usage})
     code = "en" if heard.task == "translate" else info.language
     data: dict[str, Any] = {
         "task": heard.task,

@@ -5,6 +5,7 @@ Bytes are counted while they arrive, and parts are bounded. The file stays in me
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ _MOST_BYTES = 1 << 16
 """The most bytes of a field that is no file."""
 _MOST_NAME = 100
 """The characters of names in errors."""
+_INNER = re.compile(r"(\w+)\[(\w+)\]")
 _HELD = 8
 """Forms may have so many times the bytes of the largest one, together, until they are answered."""
 
@@ -96,12 +98,19 @@ async def _closing(form: FormData) -> AsyncGenerator[None]:
 
 
 async def _fields(form: FormData, kind: type[Body]) -> tuple[Mapping[str, Any], str]:
-    """The fields by name, and the name of the file. One that may come several times has [] after its name. Raises:
-    ApiError."""
+    """The fields by name, and the name of the file. One that may come several times has [] after its name,
+    and a part of one is name[part]. Raises: ApiError."""
     fields: dict[str, Any] = {}
     file_name = ""
     for full, value in form.multi_items():
         name = full.removesuffix("[]")
+        inner = _INNER.fullmatch(full)
+        if inner and inner[1] in kind.model_fields and isinstance(value, str):
+            found = fields.setdefault(inner[1], {})
+            if not isinstance(found, dict) or inner[2] in found:
+                raise ApiError(f"{full[:_MOST_NAME]}: the form has it twice", param=inner[1])
+            found[inner[2]] = _value(value)
+            continue
         shown = name[:_MOST_NAME]
         if isinstance(value, UploadFile) != (name == FILE):
             text = f"a file comes in the field {FILE} ({_HOW})" if name != FILE else _HOW

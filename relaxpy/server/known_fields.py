@@ -213,8 +213,6 @@ _SPEAKERS = "whisperx and pyannote.audio say who speaks"
 _HEARD = "recordings are heard as openai-whisper hears them"
 SPEECH: Mapping[str, Field] = {
     # OpenAI
-    **_refused("chunking_strategy", "windows begin where the last segment ended", "auto"),
-    **_refused("include", "segments of verbose_json have avg_logprob", []),
     **_refused("keywords", "write hotwords, a text", []),
     **_refused("languages", "write language, or nothing: it is heard", []),
     **_refused("known_speaker_names known_speaker_references", _SPEAKERS, []),
@@ -230,7 +228,7 @@ SPEECH: Mapping[str, Field] = {
     **_refused("stream_include_usage stream_continuous_usage_stats", "the last event has the usage", False),
     **_refused("vllm_xargs", "extensions are not offered", {}),
     # whisper.cpp, servers of faster-whisper
-    **_refused("vad vad_filter", "windows in which nobody speaks are skipped", False),
+    **_refused("vad", "write vad_filter", False),
     **_refused("translate", "send it to /v1/audio/translations", False),
     **_refused("temperature_inc", "temperatures rise by 0.2 where a text fails", 0.2),
     **_refused("condition_on_previous_text", "windows know the text before them", True),

@@ -64,7 +64,7 @@ async def serve(
     hearing: list[SpeechModel] = []
     cluster: Cluster | None = None
     try:
-        texts, speech = _divided(models)
+        texts, speech = divided(models)
         if settings.scale is not None:
             if speech:
                 raise UsageError(
@@ -97,7 +97,7 @@ async def serve(
             await cluster.close()
 
 
-def _divided(models: Sequence[ModelSettings]) -> tuple[list[ModelSettings], list[ModelSettings]]:
+def divided(models: Sequence[ModelSettings]) -> tuple[list[ModelSettings], list[ModelSettings]]:
     """Models that write texts, and those that hear."""
     found: tuple[list[ModelSettings], list[ModelSettings]] = [], []
     for each in models:

@@ -25,7 +25,8 @@ _Token = Annotated[int, Field(ge=0, lt=1 << 31)]
 async def models(server: Server, request: Request) -> Response:
     """All models, or the one that the path names."""
     listed = [_described(model, name) for model in server.models.values() for name in model.names]
-    listed += [_listed(name, server.created) for name in (*server.embedders, *server.speech)]
+    listed += [_listed(name, server.created) for name in server.embedders]
+    listed += [{**_listed(name, server.created), "hears": True} for name in server.speech]
     asked = request.path_params.get("name")
     if asked is None:
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}

@@ -7,19 +7,24 @@
         print(f"{segment.start:.2f} {segment.end:.2f} {segment.text}")
 
 Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by
-a Whisper in relaxpy's engine (`transcriber`). `WhisperModel` has faster-whisper's interface."""
+a Whisper in relaxpy's engine (`transcriber`). `WhisperModel` and
+`BatchedInferencePipeline` have faster-whisper's interfaces."""
 
 from relaxpy.speech.languages import LANGUAGES
+from relaxpy.speech.live import LiveText, LiveTranscriber
 from relaxpy.speech.load import load_transcriber
 from relaxpy.speech.log_mel import LogMel
 from relaxpy.speech.options import TranscriptionOptions
 from relaxpy.speech.segments import Segment, TranscriptionInfo, Word
 from relaxpy.speech.sound import Sound
 from relaxpy.speech.transcriber import Transcriber, Transcription
-from relaxpy.speech.whisper_model import WhisperModel
+from relaxpy.speech.whisper_model import BatchedInferencePipeline, WhisperModel
 
 __all__ = [
     "LANGUAGES",
+    "BatchedInferencePipeline",
+    "LiveText",
+    "LiveTranscriber",
     "LogMel",
     "Segment",
     "Sound",

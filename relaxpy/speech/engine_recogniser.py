@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,38 +32,10 @@ class EngineRecogniser:
         self.model = model
         self.mels, self.frames, self.positions = source.mels, source.frames, model.decoder.positions
 
-    def write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
+    def write(self, asked: Sequence[tuple[np.ndarray, WindowRequest]]) -> list[WindowText]:
         """See `Recogniser.write`."""
-        beams = None
-        if request.temperature == 0 and request.beam_size > 1:
-            if request.patience != 1:
-                raise UsageError(
-                    "bad-arguments",
-                    f"patience is {request.patience}: a search ends with as many texts as it has beams",
-                    help="patience=1, and a larger beam_size",
-                )
-            beams = Beams(request.beam_size, request.length_penalty, early_stopping=True)
-        sampling = Sampling(
-            temperature=request.temperature,
-            repetition_penalty=request.repetition_penalty,
-            no_repeat_ngram_size=request.no_repeat_ngram_size,
-            suppress_tokens=request.suppress,
-            begin_suppress_tokens=request.begin_suppress,
-            timestamps=request.rules,
-            seed=request.seed,
-        )
-        given = Request(
-            0, request.prompt, request.most, sampling, frozenset({request.end}),
-            n=request.best_of if request.temperature else 1, features=Features(features), probes=(request.probe,),
-            beams=beams,
-        )  # fmt: skip
-        written = self.model.write_all([given])
-        probe = math.exp(next(each.probes[0] for each in written if each.probes))
-        texts = [_text(each, request.end, probe) for each in written]
-        return max(
-            texts,
-            key=lambda text: text.logprob / max(1, len(text.tokens)) ** request.length_penalty,
-        )
+        written = iter(self.model.write_all([_request(*each) for each in asked]))
+        return [_best([next(written) for _ in range(_texts(each))], each) for _, each in asked]
 
     def logprobs(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
         """See `Recogniser.logprobs`."""
@@ -76,6 +49,45 @@ class EngineRecogniser:
         return found.weights, found.logprobs
 
 
+def _texts(request: WindowRequest) -> int:
+    """Those of which the best one is taken."""
+    return request.best_of if request.temperature else 1
+
+
+def _request(features: np.ndarray, asked: WindowRequest) -> Request:
+    beams = None
+    if asked.temperature == 0 and asked.beam_size > 1:
+        if asked.patience != 1:
+            raise UsageError(
+                "bad-arguments",
+                f"patience is {asked.patience}: a search ends with as many texts as it has beams",
+                help="patience=1, and a larger beam_size",
+            )
+        beams = Beams(asked.beam_size, asked.length_penalty, early_stopping=True)
+    sampling = Sampling(
+        temperature=asked.temperature,
+        repetition_penalty=asked.repetition_penalty,
+        no_repeat_ngram_size=asked.no_repeat_ngram_size,
+        suppress_tokens=asked.suppress,
+        begin_suppress_tokens=asked.begin_suppress,
+        timestamps=asked.rules,
+        seed=asked.seed,
+    )
+    return Request(
+        0, asked.prompt, asked.most, sampling, frozenset({asked.end}), n=_texts(asked),
+        features=Features(features), probes=(asked.probe,), beams=beams,
+    )  # fmt: skip
+
+
+def _best(written: Sequence[Written], asked: WindowRequest) -> WindowText:
+    probe = math.exp(next(each.probes[0] for each in written if each.probes))
+    texts = [_text(each, asked.end, probe) for each in written]
+    return max(
+        texts, key=lambda text: text.logprob / max(1, len(text.tokens)) ** asked.length_penalty
+    )
+
+
 def _text(written: Written, end: int, probe: float) -> WindowText:
     tokens = written.tokens[:-1] if written.tokens[-1:] == (end,) else written.tokens
-    return WindowText(tokens, sum(written.logprobs), probe)
+    own = written.logprobs[: len(tokens)]
+    return WindowText(tokens, sum(written.logprobs), probe, own)

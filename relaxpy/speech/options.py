@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from relaxpy.errors import UsageError, did_you_mean
 from relaxpy.narrow import is_mapping, is_sequence
+from relaxpy.speech.silence import VadOptions
 
 TASKS = ("transcribe", "translate")
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -20,7 +21,6 @@ _NOT_HERE = {
     "verbose": "print the segments as they come",
     "fp16": "load the model with the scheme that you want",
     "chunk_length": "windows have the length that the model was made for",
-    "batch_size": "windows of several recordings run in the same steps",
     "diarize": "whisperx and pyannote.audio say who speaks",
     "speaker_labels": "whisperx and pyannote.audio say who speaks",
 }
@@ -55,7 +55,8 @@ class TranscriptionOptionsDict(TypedDict, total=False):
     append_punctuations: str
     multilingual: bool
     vad_filter: bool
-    vad_parameters: Mapping[str, float] | None
+    vad_parameters: Mapping[str, Any] | None
+    batch_size: int | None
     max_new_tokens: int | None
     clip_timestamps: str | Sequence[float]
     hallucination_silence_threshold: float | None
@@ -114,8 +115,11 @@ class TranscriptionOptions:
     """Whether the language is heard anew in each window."""
     vad_filter: bool = False
     """Whether silence is cut out before the model hears the recording."""
-    vad_parameters: Mapping[str, float] | None = None
-    """Fields of `relaxpy.speech.silence.VadOptions`."""
+    vad_parameters: Mapping[str, Any] | None = None
+    """Fields of `relaxpy.speech.silence.VadOptions`, by which speech is told from silence."""
+    batch_size: int | None = None
+    """So many windows are heard together, which are cut at pauses; they do not know the text before them. None: one
+    after the other."""
     max_new_tokens: int | None = None
     """The most tokens of a window."""
     clip_timestamps: str | Sequence[float] = "0"
@@ -210,6 +214,26 @@ class TranscriptionOptions:
             "numbers by name, or None",
         )
         need(self.clips is not None, "clip_timestamps", "seconds that rise, start and end in turn")
+        size = self.batch_size
+        need(
+            size is None or (_is_whole(size) and 1 <= size <= 1024),
+            "batch_size",
+            "from 1 to 1024, or None",
+        )
+        VadOptions.of(self.vad_parameters)
+        is_cut = self.vad_filter or size is not None
+        if self.vad_parameters is not None and not is_cut:
+            raise UsageError(
+                "bad-arguments",
+                "vad_parameters say where speech is, and nothing asks for it",
+                help="vad_filter=True cuts out silence, batch_size=8 cuts at pauses",
+            )
+        if self.hallucination_silence_threshold is not None and size is not None:
+            raise UsageError(
+                "bad-arguments",
+                "hallucination_silence_threshold looks for silence in a whole recording, and batch_size cuts it",
+                help="vad_filter=True cuts out silence",
+            )
         if self.hallucination_silence_threshold is not None and not self.word_timestamps:
             raise UsageError(
                 "bad-arguments",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +50,8 @@ class WindowText:
     """The sum of the logarithms of their probabilities, with that of the end."""
     probe: float
     """The probability that was asked for."""
+    logprobs: tuple[float, ...] = ()
+    """Of the tokens."""
 
     @property
     def mean_logprob(self) -> float:
@@ -64,8 +67,9 @@ class Recogniser(Protocol):
     positions: int
     """The most tokens of a text, prompt included."""
 
-    def write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
-        """The text of a window; of several that are drawn, the one with the largest log-probability by its length."""
+    def write(self, asked: Sequence[tuple[np.ndarray, WindowRequest]]) -> list[WindowText]:
+        """The text of each window, by its features; of several that are drawn, the one with the largest log-probability
+        by its length. Windows are written together."""
         ...
 
     def logprobs(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:

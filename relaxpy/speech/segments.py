@@ -43,10 +43,14 @@ class Segment:
     """None without `word_timestamps`."""
     temperature: float
     """At which the window's tokens were drawn; 0: the most probable ones."""
+    logprobs: tuple[float | None, ...] = ()
+    """Of the tokens, their log-probabilities under the rules that hold for texts; None for those that were given as the
+    `prefix`. Not in faster-whisper."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; without words if there are none."""
+        """For JSON, with the fields of openai-whisper; without words if there are none."""
         found = asdict(self)
+        del found["logprobs"]
         found["tokens"] = [*self.tokens]
         if self.words is None:
             del found["words"]

@@ -36,9 +36,11 @@ _WITH_LENGTH = {"aiff", "caf", "flac", "matroska"}
 """Formats that say how long they are."""
 _UNKNOWN = 0x7FFF0000
 """A length of more bytes stands for one that was not known when the file was begun."""
-_PIECE = 30 * RATE
+PIECE = 30 * RATE
 """Samples of a piece."""
 _MOST_CHANNELS = 64
+_MOST_NAMED = 8
+"""Channels that have places, by which FFmpeg mixes them. Of more it does not know how."""
 _KEPT = 10 * 60 * RATE
 """Samples that are kept in memory: decoded anew are only recordings that are longer."""
 _LARGEST = 1e4
@@ -69,7 +71,7 @@ class Sound:
         self._at = 0
         self._waiting: list[np.ndarray] = []
         if is_ndarray(given):
-            self._kept = _checked(given)
+            self._kept = checked(given)
         kept: list[np.ndarray] = []
         for piece in self.pieces():
             self.length += len(piece)
@@ -98,7 +100,7 @@ class Sound:
     def pieces(self) -> Iterator[np.ndarray]:
         """The samples, piece by piece, float32."""
         if len(self._kept) or is_ndarray(self._given):
-            yield from (self._kept[k : k + _PIECE] for k in range(0, len(self._kept), _PIECE))
+            yield from (self._kept[k : k + PIECE] for k in range(0, len(self._kept), PIECE))
             return
         with _opened(self._given, self.name) as file, closing(_decoded(file, self.name)) as pieces:
             yield from pieces
@@ -153,8 +155,8 @@ def _name(given: Any) -> str:
         ) from None
 
 
-def _checked(given: np.ndarray) -> np.ndarray:
-    """Samples as float32."""
+def checked(given: np.ndarray) -> np.ndarray:
+    """Samples as float32. Raises: UsageError (`bad-sound`)."""
     if given.ndim != 1:
         raise UsageError(
             "bad-sound",
@@ -284,6 +286,7 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
                     resampler, shape = av.AudioResampler("s16", "mono", RATE), now
                 if frame.format.name.startswith(("flt", "dbl")):
                     _check_range(frame.to_ndarray(), name, total + count)
+                frame = _mixed(av, frame)
                 frame.pts = None  # gaps and jumps of clocks are none of the sound
                 taken(resampler.resample(frame))
         except (av.FFmpegError, OSError, ValueError) as error:
@@ -293,10 +296,10 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
                 ) from None
             broken = error
             break
-        while count >= _PIECE:
+        while count >= PIECE:
             joined = np.concatenate(waiting)
-            yield joined[:_PIECE]
-            waiting, count, total = [joined[_PIECE:]], count - _PIECE, total + _PIECE
+            yield joined[:PIECE]
+            waiting, count, total = [joined[PIECE:]], count - PIECE, total + PIECE
     if broken is not None:
         raise UsageError(
             "bad-sound",
@@ -312,6 +315,23 @@ def _stream(av: Any, container: Any, stream: Any, name: str) -> Iterator[np.ndar
         raise _cut(name, f"it says that it has {said:.2f} s, and ends after {seconds:.2f} s")
     if count:
         yield np.concatenate(waiting)
+
+
+def _mixed(av: Any, frame: Any) -> Any:
+    """A frame, and of one of many channels their mean, as a frame of one."""
+    count = frame.layout.nb_channels
+    if count <= _MOST_NAMED:
+        return frame
+    array = frame.to_ndarray()
+    samples = array if frame.format.is_planar else array.reshape(-1, count).T
+    mean = samples.mean(axis=0, dtype=np.float64)
+    if samples.dtype == np.uint8:
+        mean = (mean - 128) / 128
+    elif samples.dtype.kind == "i":
+        mean /= float(np.iinfo(samples.dtype).max)
+    found = av.AudioFrame.from_ndarray(mean[None].astype(np.float32), format="flt", layout="mono")
+    found.rate = frame.sample_rate
+    return found
 
 
 def _said(container: Any) -> float | None:

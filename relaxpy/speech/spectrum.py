@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.speech.cut_sound import CutSound
 from relaxpy.speech.log_mel import HOP, REACH, SILENCE, LogMel, frames_of, normalised
 from relaxpy.speech.sound import Sound
 
@@ -28,13 +29,19 @@ class Spectrum:
         longest: float | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        """`given` is what `Sound` takes, `frames` those of a window, and `check` is called with each piece that
-        is decoded for the first time. Raises: UsageError (`bad-sound`)."""
+        """`given` is what `Sound` takes, or what is left of a sound, `frames` those of a window, and `check` is called
+        with each piece that is heard for the first time. Raises: UsageError (`bad-sound`)."""
         self._log_mel, self._window = log_mel, frames
         self._loudest = SILENCE
         self._waiting = np.empty(0, np.float32)
         self._begun, self._check = False, check
-        self.sound = Sound(given, name, longest=longest, heard=self._hear)
+        self.sound: Sound | CutSound
+        if isinstance(given, CutSound):
+            self.sound = given
+            for piece in given.pieces():
+                self._hear(piece)
+        else:
+            self.sound = Sound(given, name, longest=longest, heard=self._hear)
         self._heard()
         self.frames = frames_of(self.sound.length)
         """Of the recording."""

@@ -7,33 +7,33 @@
         print(segment.start, segment.end, segment.text)
 
 The windows are openai-whisper's: a model writes times beside the text of 30 seconds, and the next window begins at the
-last of them, or after the window if nothing was cut. The text before is the prompt. Options have faster-whisper's names
-(`relaxpy.speech.options`).
+last of them, or after the window if nothing was cut. The text before is the prompt. With `batch_size` a recording is
+cut at pauses into windows that are heard together, and with `vad_filter` without silence (`relaxpy.speech.material`).
+Options have faster-whisper's names (`relaxpy.speech.options`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
-from relaxpy.errors import UsageError
-from relaxpy.speech.log_mel import HOP, RATE, LogMel
+from relaxpy.speech.course import FRAMES, Course
+from relaxpy.speech.cut_sound import CutSound
+from relaxpy.speech.live import LiveTranscriber
+from relaxpy.speech.log_mel import LogMel
+from relaxpy.speech.material import Material, material
 from relaxpy.speech.options import TranscriptionOptions, TranscriptionOptionsDict
 from relaxpy.speech.recogniser import Recogniser
 from relaxpy.speech.segments import Segment, TranscriptionInfo
+from relaxpy.speech.silence import trimmed
 from relaxpy.speech.spectrum import Spectrum
 from relaxpy.speech.vocabulary import Vocabulary
-from relaxpy.speech.windows import HeardWindow, hear, is_silence, slices, window_prompt
-from relaxpy.speech.word_times import Piece, is_odd, last_end, next_spoken, window_words, with_words
-
-FRAMES = RATE // HOP
-"""Frames a second."""
-_EDGE = 2.0
-"""Seconds at the ends of a window in which what is odd is believed less."""
+from relaxpy.speech.windows import hear
 
 Given = str | os.PathLike[str] | bytes | np.ndarray
 """A recording: a file, its contents, or samples (n,) at 16 kHz."""
@@ -72,18 +72,28 @@ class Transcriber:
         Raises: UsageError, before the first segment: `bad-sound`, `bad-arguments`.
         """
         chosen = TranscriptionOptions.of({**options})
-        if chosen.vad_filter:
-            raise UsageError(
-                "bad-arguments",
-                "vad_filter is not supported",
-                help="no_speech_threshold skips windows without speech, hallucination_silence_threshold silences",
-            )
         if chosen.language is not None:
             self.vocabulary.start(self.vocabulary.language(chosen.language), chosen.task)
-        spectrum = Spectrum(
-            given, self.log_mel, self.recogniser.frames, name=name, longest=longest, check=check
+        heard = material(
+            given,
+            self.log_mel,
+            self.recogniser.frames,
+            chosen,
+            name=name,
+            longest=longest,
+            check=check,
         )
-        return Transcription(self, spectrum, chosen, check)
+        return Transcription(self, heard, chosen, check)
+
+    def live(
+        self, *, step: float | None = None, **options: Unpack[TranscriptionOptionsDict]
+    ) -> LiveTranscriber:
+        """Hears sound while it is spoken (`relaxpy.speech.live`). It is heard anew each `step` seconds: 1 unless it is
+        given, and less for models of short windows. Options are those of `transcribe` that say how a text is written.
+
+        Raises: UsageError (`bad-arguments`).
+        """
+        return LiveTranscriber(self, step, {**options})
 
     def detect_language(
         self, given: Given | Spectrum, *, segments: int = 1, threshold: float = 0.5
@@ -129,7 +139,7 @@ class Transcription:
     def __init__(
         self,
         transcriber: Transcriber,
-        spectrum: Spectrum,
+        material: Material,
         options: TranscriptionOptions,
         check: Callable[[], None] | None = None,
     ) -> None:
@@ -138,20 +148,21 @@ class Transcription:
         """Seconds of the recording that were heard."""
         self.text = ""
         """Of the segments so far."""
-        self.transcriber, self.spectrum, self._check = transcriber, spectrum, check
-        self._clips = _clips(options, spectrum.frames)
+        self.transcriber, self._material, self._check = transcriber, material, check
         if options.language is not None:
             language, share, others = transcriber.vocabulary.language(options.language), 1.0, None
         else:
             language, share, others = transcriber.detect_language(
-                spectrum,
+                material.first,
                 segments=options.language_detection_segments,
                 threshold=options.language_detection_threshold,
             )
         transcriber.vocabulary.start(language, options.task)
-        seconds = spectrum.sound.seconds
-        self.info = TranscriptionInfo(language, share, seconds, seconds, others, options, None)
-        self._segments = self._windows()
+        vad = material.vad.as_dict() if material.vad is not None else None
+        self.info = TranscriptionInfo(
+            language, share, material.seconds, material.spoken, others, options, vad
+        )
+        self._segments = self._heard()
 
     def __iter__(self) -> Iterator[Segment]:
         return self
@@ -165,143 +176,77 @@ class Transcription:
         """End the transcription."""
         self._segments.close()
 
-    def _windows(self) -> Any:
-        """The segments of all windows."""
-        options, vocabulary = self.options, self.transcriber.vocabulary
-        recogniser, spectrum = self.transcriber.recogniser, self.spectrum
-        prompt = options.initial_prompt
-        before = list(
-            vocabulary.encode(" " + prompt.strip()) if isinstance(prompt, str) else prompt or ()
-        )
-        seeds, language, prefix = count(options.seed), self.info.language, options.prefix
-        number, spoken = count(1), 0.0
-        for first, last in self._clips:
-            seek = first
-            while seek < last:
-                self.position = seek / FRAMES
-                if self._check is not None:
-                    self._check()
-                frames = min(recogniser.frames, spectrum.frames - seek, last - seek)
-                features = spectrum.window(seek, frames)
-                if options.multilingual and options.language is None and vocabulary.is_multilingual:
-                    language = self.transcriber.languages_of(features)[0][0]
-                made = window_prompt(
-                    vocabulary, options, recogniser.positions, language, before, prefix
-                )
-                heard = hear(recogniser, vocabulary, options, features, made, lambda: next(seeds))
-                if is_silence(heard, options):
-                    seek += frames
-                    continue
-                prefix = None
-                window = _Window(self, seek, frames, language, features, heard)
-                pieces, after, spoken = window.pieces(spoken)
-                seek = after if after > seek else seek + frames  # times of words may stand still
-                for piece in pieces:
-                    text = vocabulary.decode(piece.tokens)
-                    if piece.start == piece.end or not text.strip():
-                        continue
-                    before += piece.tokens
-                    yield Segment(
-                        next(number), window.seek, piece.start, piece.end, text, piece.tokens, heard.mean_logprob,
-                        heard.compression_ratio, heard.no_speech_prob,
-                        piece.words if options.word_timestamps else None, heard.temperature,
-                    )  # fmt: skip
-                if (
-                    not options.condition_on_previous_text
-                    or heard.temperature > options.prompt_reset_on_temperature
-                ):
-                    before = []
-        self.position = min(spectrum.frames, self._clips[-1][1] if self._clips else 0) / FRAMES
-
-
-class _Window:
-    """A window that was heard: its segments, and where the next one begins."""
-
-    def __init__(
-        self,
-        of: Transcription,
-        seek: int,
-        frames: int,
-        language: str,
-        features: np.ndarray,
-        heard: HeardWindow,
-    ) -> None:
-        self.of, self.seek, self.frames = of, seek, frames
-        self.language, self.features, self.heard = language, features, heard
-        self.offset, self.seconds = seek / FRAMES, frames / FRAMES
-
-    def pieces(self, spoken: float) -> tuple[list[Piece], int, float]:
-        """The segments, the frame of the next window, and where the last word ends; `spoken` is where that before
-        ends."""
-        of = self.of
-        vocabulary, recogniser = of.transcriber.vocabulary, of.transcriber.recogniser
-        parts, stop, ends_alone = slices(self.heard.tokens, vocabulary.time, self.seconds)
-        after = self.seek + (self.frames if stop is None else round(stop * FRAMES))
-        found = [
-            Piece(round(self.offset + each.start, 2), round(self.offset + each.end, 2), each.tokens)
-            for each in parts
-        ]
-        if not of.options.word_timestamps:
-            return found, after, spoken
-        text = tuple(token for piece in found for token in piece.tokens if token < vocabulary.end)
-        words = window_words(
-            recogniser, vocabulary, of.options, self.language, self.features, self.frames, text
-        )
-        found = with_words(found, words, of.options, self.offset, spoken, vocabulary.end)
-        end = last_end(found)
-        if not ends_alone and end is not None and end > self.offset:
-            after = round(end * FRAMES)
-        limit = of.options.hallucination_silence_threshold
-        if limit is not None:
-            found, after, is_skipped = self._without_odd(found, after, spoken, limit, ends_alone)
-            if is_skipped:
-                return [], after, spoken
-        end = last_end(found)
-        return found, after, spoken if end is None else end
-
-    def _without_odd(
-        self, pieces: list[Piece], after: int, spoken: float, limit: float, ends_alone: bool
-    ) -> tuple[list[Piece], int, bool]:
-        """The segments without what is odd and between silences of more than `limit` seconds, which nobody spoke; then
-        the frame of the next window; then whether this one begins with such a silence, and is heard anew after it."""
-        offset, window_end = (
-            self.offset,
-            self.offset + self.of.transcriber.recogniser.frames / FRAMES,
-        )
-        end = last_end(pieces)
-        if not ends_alone and end is not None and end > offset:
-            after = round(end * FRAMES) if window_end - end > limit else self.seek + self.frames
-        first = next_spoken(pieces)
-        if first is not None and is_odd(first) and first.start - offset > limit:
-            return [], self.seek + round((first.start - offset) * FRAMES), True
-        for k, piece in enumerate(pieces):
-            if not piece.words:
+    def _heard(self) -> Generator[Segment]:
+        """The segments of all parts, in their order. So many parts as a batch has are heard together."""
+        transcriber, options = self.transcriber, self.options
+        waiting = iter(enumerate(self._material.parts))
+        running: list[_Running] = []
+        seeds, number = count(options.seed), count(1)
+        is_last = False
+        while not is_last or running:
+            while not is_last and sum(not each.course.is_over for each in running) < (
+                options.batch_size or 1
+            ):
+                k, part = next(waiting, (0, None))
+                if part is None:
+                    is_last = True
+                    break
+                own = options if k == 0 else replace(options, prefix=None)
+                spectrum = part.spectrum()
+                clips = part.clips or ((0, spectrum.frames),)
+                course = Course(transcriber, own, self.info.language, spectrum, clips)
+                running.append(_Running(course, part.cut))
+            while running:
+                self.position = running[0].position
+                for segment in running[0].taken():
+                    yield self._trimmed(replace(segment, id=next(number)))
+                if not running[0].course.is_over:
+                    break
+                running.pop(0)
+            asked = [each for each in running if not each.course.is_over]
+            if not asked:
                 continue
-            if is_odd(piece):
-                following = next_spoken(pieces[k + 1 :])
-                begins = offset + self.seconds if following is None else following.words[0].start
-                is_quiet_before = (
-                    piece.start - spoken > limit
-                    or piece.start < limit
-                    or piece.start - offset < _EDGE
-                )
-                is_quiet_after = (
-                    begins - piece.end > limit
-                    or is_odd(following)
-                    or window_end - piece.end < _EDGE
-                )
-                if is_quiet_before and is_quiet_after:
-                    after = round(max(offset + 1, piece.start) * FRAMES)
-                    if self.of.spectrum.sound.seconds - piece.end < limit:
-                        after = self.of.spectrum.frames
-                    return pieces[:k], after, False
-            spoken = piece.end
-        return pieces, after, False
+            if self._check is not None:
+                self._check()
+            windows = [each.course.next() for each in asked]
+            texts = hear(
+                transcriber.recogniser,
+                transcriber.vocabulary,
+                options,
+                windows,
+                lambda: next(seeds),
+            )
+            for each, text in zip(asked, texts, strict=True):
+                each.found += each.course.take(text)
+        clips = self._material.parts[-1].clips if self._material.parts else None
+        self.position = clips[-1][1] / FRAMES if clips else self.info.duration
+
+    def _trimmed(self, segment: Segment) -> Segment:
+        """A segment whose words do not begin or end in silence, where that is known."""
+        speech = self._material.speech
+        if speech is None or not segment.words:
+            return segment
+        times = [trimmed(word.start, word.end, speech) for word in segment.words]
+        words = [replace(w, start=a, end=b) for w, (a, b) in zip(segment.words, times, strict=True)]
+        return replace(segment, start=words[0].start, end=words[-1].end, words=tuple(words))
 
 
-def _clips(options: TranscriptionOptions, frames: int) -> list[tuple[int, int]]:
-    """Ranges of frames that are transcribed."""
-    points = [round(each * FRAMES) for each in options.clips or ()] or [0]
-    if len(points) % 2:
-        points.append(frames)
-    return [(begin, min(end, frames)) for begin, end in zip(points[::2], points[1::2])]
+@dataclass
+class _Running:
+    """A part that is heard."""
+
+    course: Course
+    cut: CutSound | None
+    found: list[Segment] = field(default_factory=list[Segment])
+    """Segments that were not given yet."""
+
+    @property
+    def position(self) -> float:
+        """Seconds of the recording."""
+        seconds = self.course.seek / FRAMES
+        return seconds if self.cut is None else self.cut.original(seconds)
+
+    def taken(self) -> list[Segment]:
+        """The segments, with times of the recording."""
+        found, self.found = self.found, []
+        return found if self.cut is None else [self.cut.restored(each) for each in found]

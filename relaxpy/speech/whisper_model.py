@@ -84,3 +84,20 @@ class WhisperModel:
             audio, segments=language_detection_segments, threshold=language_detection_threshold
         )
         return code, share, [*others]
+
+
+class BatchedInferencePipeline:
+    """As `faster_whisper.BatchedInferencePipeline`: a recording is cut at pauses into windows, of which `batch_size`
+    are heard together. `vad_filter` and `without_timestamps` are True, unless they are given."""
+
+    def __init__(self, model: WhisperModel) -> None:
+        self.model = model
+
+    def transcribe(
+        self, audio: Given, **options: Unpack[TranscriptionOptionsDict]
+    ) -> tuple[Transcription, TranscriptionInfo]:
+        """The segments, an iterator, and what is known before them."""
+        options.setdefault("batch_size", 8)
+        options.setdefault("vad_filter", True)
+        options.setdefault("without_timestamps", True)
+        return self.model.transcribe(audio, **options)

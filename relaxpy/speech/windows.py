@@ -25,6 +25,8 @@ class HeardWindow:
     no_speech_prob: float
     compression_ratio: float
     temperature: float
+    logprobs: tuple[float | None, ...] = ()
+    """Of the tokens; None for those of the prefix."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,29 @@ def hear(
     recogniser: Recogniser,
     vocabulary: Vocabulary,
     options: TranscriptionOptions,
-    features: np.ndarray,
-    prompt: Prompt,
+    windows: Sequence[tuple[np.ndarray, Prompt]],
     draw: Callable[[], int],
-) -> HeardWindow:
-    """The text of a window. While it fails a threshold it is written again, at the next temperature; `draw` gives
-    seeds."""
+) -> list[HeardWindow]:
+    """The texts of windows, each by its features and prompt, which are written together. Those that fail a threshold
+    are written again, at the next temperature; `draw` gives seeds."""
+    asked = [_request(recogniser, vocabulary, options, prompt) for _, prompt in windows]
+    found: dict[int, HeardWindow] = {}
+    left = [*range(len(windows))]
+    for temperature in options.temperatures:
+        drawn = [
+            (windows[k][0], replace(asked[k], temperature=temperature, seed=draw())) for k in left
+        ]
+        for k, text in zip(left, recogniser.write(drawn), strict=True):
+            found[k] = _heard(vocabulary, text, windows[k][1], temperature)
+        left = [k for k in left if _fails(found[k], options)]
+        if not left:
+            break
+    return [found[k] for k in range(len(windows))]
+
+
+def _request(
+    recogniser: Recogniser, vocabulary: Vocabulary, options: TranscriptionOptions, prompt: Prompt
+) -> WindowRequest:
     rules = None
     if not options.without_timestamps:
         most = options.max_initial_timestamp
@@ -99,7 +118,7 @@ def hear(
         else ()
     )
     room = recogniser.positions - len(prompt.tokens) + 1  # the last token is not read
-    request = WindowRequest(
+    return WindowRequest(
         prompt.tokens,
         max(1, min(options.max_new_tokens or recogniser.positions // 2, room)),
         vocabulary.end,
@@ -114,15 +133,6 @@ def hear(
         rules=rules,
         probe=(prompt.start, vocabulary.no_speech),
     )
-    found = None
-    for temperature in options.temperatures:
-        asked = replace(request, temperature=temperature, seed=draw())
-        written = recogniser.write(features, asked)
-        found = _heard(vocabulary, written, prompt, temperature)
-        if not _fails(found, options):
-            break
-    assert found is not None  # there is a temperature
-    return found
 
 
 def _heard(
@@ -131,7 +141,10 @@ def _heard(
     tokens = (*prompt.begun, *written.tokens)
     text = vocabulary.decode(tokens).strip()
     ratio = compression_ratio(text)
-    return HeardWindow(tokens, text, written.mean_logprob, written.probe, ratio, temperature)
+    logprobs = (*(None for _ in prompt.begun), *written.logprobs)
+    return HeardWindow(
+        tokens, text, written.mean_logprob, written.probe, ratio, temperature, logprobs
+    )
 
 
 def compression_ratio(text: str) -> float:

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from relaxpy.cli.transcribe import transcribe
 from relaxpy.errors import UsageError
+from relaxpy.speech import Sound
 
 SPEECH = Path(__file__).parents[1] / "speech"
 SHORT, PAUSES = str(SPEECH / "recorded/short.wav"), str(SPEECH / "recorded/pauses.flac")
@@ -53,6 +54,26 @@ def test_several_recordings_to_stdout(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert done.stdout == "four\nnine zero\nseven\none two\n"
     assert "bad-sound" in done.stderr
+
+
+def test_windows_without_silence(tmp_path: Path) -> None:
+    done = run(PAUSES, "--vad-filter", "--batch-size", "2")
+    assert done.stdout.split() == ["four", "nine", "zero", "seven"]
+    assert "nothing asks for it" in str(run(PAUSES, "--vad-model", "silero.onnx").stderr)
+    assert run(PAUSES, "--vad-filter", "--vad-model", str(tmp_path / "none.onnx")).exit_code == 1
+
+
+def test_live() -> None:
+    """Samples come in a pipe, and in pieces that end within one."""
+    sound = Sound(PAUSES)
+    data = (sound.samples(0, sound.length) * 32767).astype("<i2").tobytes()
+    words = ["-", "--live", "--language", "en", "--model", str(SPEECH / "digits")]
+    done = CliRunner().invoke(transcribe, words, input=data)
+    assert done.stdout == "four nine zero seven\n"
+    assert "whose name is -" in str(run(SHORT, "--live").exception)
+    assert "no --words" in str(run("-", "--live", "--words").exception)
+    assert "no --format" in str(run("-", "--live", "--format", "srt").exception)
+    assert "no --independent" in str(run("-", "--live", "--independent").exception)
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_stream_in_pieces_is_one_output() -> None:
 
 
 @sweep
-@pytest.mark.parametrize("path", part(NOTEBOOKS[::-1], 2), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", part(NOTEBOOKS[::-1], 3), ids=lambda path: path.stem)
 def test_outputs_are_those_stored(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

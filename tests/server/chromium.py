@@ -103,9 +103,14 @@ WEBGPU = (
 
 @contextmanager
 def browser(
-    folder: Path, width: int = 900, height: int = 640, webgpu: bool = False
+    folder: Path,
+    width: int = 900,
+    height: int = 640,
+    webgpu: bool = False,
+    microphone: Path | None = None,
 ) -> Iterator[Page]:
-    """A page of a new browser, without a network but this machine; `webgpu`: with a device that is the processor."""
+    """A page of a new browser, without a network but this machine; `webgpu`: with a device that is the processor;
+    `microphone`: a wav file that is heard, again and again, in place of one."""
     program = chromium()
     assert program is not None
     (in_read, in_write), (out_read, out_write) = os.pipe(), os.pipe()
@@ -113,6 +118,7 @@ def browser(
     options = [
         "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--no-first-run",
         *(WEBGPU if webgpu else ("--disable-gpu",)),
+        *(() if microphone is None else ("--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}")),
         "--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars",
         f"--user-data-dir={folder}", f"--window-size={width},{height}", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
         "about:blank",

@@ -141,6 +141,7 @@ def test_the_first_view(page: Page) -> None:
         shown = page.run("document.getElementById('first').innerText")
         assert "Chat with m0" in shown
         assert "4096 tokens" in shown
+        assert page.run("document.getElementById('mic').hidden")  # no model hears
         questions = page.run(
             "[...document.querySelectorAll('#first button')].map((b) => b.innerText)"
         )

@@ -188,8 +188,11 @@ def test_two_clients_at_once(ears: Any) -> None:
         ({"temperature": "nan"}, "temperature", "finite"),
         ({"timestamp_granularities[]": ["word"]}, "timestamp_granularities", "verbose_json"),
         ({"timestamp_granularities[]": ["letter"], "response_format": "verbose_json"}, "timestamp_granularities.0", "word"),
-        ({"include[]": ["logprobs"]}, "include", "is not offered"),
-        ({"chunking_strategy": '{"type": "server_vad"}'}, "chunking_strategy", "is not offered"),
+        ({"include[]": ["logprobs"], "response_format": "verbose_json"}, "include", "avg_logprob"),
+        ({"include[]": ["words"]}, "include.0", "logprobs"),
+        ({"chunking_strategy": '{"type": "client_vad"}'}, "chunking_strategy", "server_vad"),
+        ({"chunking_strategy": "none"}, "chunking_strategy", "auto"),
+        ({"chunking_strategy[type]": "server_vad", "chunking_strategy[threshold]": "2"}, "chunking_strategy.threshold", "1"),
         ({"known_speaker_names[]": ["Ann"]}, "known_speaker_names", "who speaks"),
         ({"stream": "true", "response_format": "srt"}, "stream", "srt"),
         ({"langauge": "en"}, "langauge", "write language"),
@@ -205,11 +208,47 @@ def test_wrong_fields(
     assert answer.json()["error"]["param"] == param
 
 
+def test_logprobs(ears: Any) -> None:
+    """Of the tokens of the text, as the client of OpenAI reads them; all of a stream are in its last event."""
+    found = ears.transcriptions.create(model="digits", file=PAUSES, include=["logprobs"])
+    assert (
+        "".join(each.token for each in found.logprobs).strip()
+        == found.text
+        == "four nine zero seven"
+    )
+    assert all(bytes(map(int, each.bytes)).decode() == each.token for each in found.logprobs)
+    assert all(-5 < each.logprob <= 0 for each in found.logprobs)
+    events = [
+        *ears.transcriptions.create(model="digits", file=PAUSES, include=["logprobs"], stream=True)
+    ]
+    parts = [each for event in events[:-1] for each in event.logprobs]
+    assert [each.token for each in parts] == [each.token for each in events[-1].logprobs]
+    assert [each.token for each in parts] == [each.token for each in found.logprobs]
+    plain = ears.transcriptions.create(model="digits", file=SHORT)
+    assert plain.logprobs is None
+
+
+def test_windows_at_pauses(ears: Any, http: httpx.Client) -> None:
+    """OpenAI's chunking strategies, as its client sends them, and silence that is cut out."""
+    strategies: list[Any] = [
+        "auto",
+        {"type": "server_vad", "silence_duration_ms": 300, "threshold": 0.4},
+    ]
+    for strategy in strategies:
+        found = ears.transcriptions.create(
+            model="digits", file=PAUSES, chunking_strategy=strategy, response_format="verbose_json"
+        )
+        assert found.text == "four nine zero seven"
+        assert abs(found.segments[-1].end - 2.91) < 0.5
+    assert sent(http, sound=PAUSES, vad_filter="true").json()["text"] == "four nine zero seven"
+    as_json = '{"type": "server_vad"}'
+    assert "nine" in sent(http, sound=PAUSES, chunking_strategy=as_json).json()["text"]
+
+
 def test_harmless_fields_are_taken(http: httpx.Client) -> None:
     given = {
-        "chunking_strategy": "auto",
         "n": "1",
-        "vad_filter": "false",
+        "vad": "false",
         "user": "me",
         "seed": "7",
     }
@@ -516,6 +555,19 @@ def test_many_recordings_wait_for_a_while_only() -> None:
         event = json.loads(last.removeprefix("data: "))
         assert event["type"] == "error"
         assert event["error"]["code"] == "time-limit"
+
+
+@pytest.mark.parametrize(
+    "options", [("--cache-tokens", "9"), ("--target-ms", "100"), ("--no-drafts",)]
+)
+def test_options_that_do_nothing(options: tuple[str, ...]) -> None:
+    """A server that only hears refuses them by name."""
+    from click.testing import CliRunner
+
+    from relaxpy.cli.serve import serve
+
+    error = CliRunner().invoke(serve, [f"digits={DIGITS}", *options]).exception
+    assert f"{options[0]} is for models that write texts, and digits hears" in str(error)
 
 
 def test_models_of_speech_take_no_options_of_texts() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from relaxpy.errors import UsageError
 from relaxpy.speech.sound import RATE, Sound
+from tests.speech.hostile_files import wav
 from tests.speech.recordings import KINDS, encoded, video_only
 
 
@@ -157,6 +158,26 @@ def test_hostile_files(name: str, tmp_path: Path) -> None:
             assert found.value.code == "bad-sound"
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+@pytest.mark.parametrize("channels", [9, 12, 64])
+@pytest.mark.parametrize(("bits", "kind"), [(8, 1), (16, 1), (32, 1), (32, 3)])
+def test_channels_without_places(channels: int, bits: int, kind: int) -> None:
+    """The mean of them: all but one are silent."""
+    own = tone(1, RATE)
+    samples = np.zeros((len(own), channels))
+    samples[:, 2] = own
+    if kind == 3:
+        data = samples.astype("<f4")
+    elif bits == 8:
+        data = np.round(samples * 127 + 128).astype(np.uint8)
+    else:
+        data = np.round(samples * (2 ** (bits - 1) - 1)).astype(f"<i{bits // 8}")
+    sound = Sound(wav(data.tobytes(), channels=channels, bits=bits, kind=kind))
+    assert sound.length == RATE
+    np.testing.assert_allclose(
+        sound.samples(0, RATE), own / channels, atol=2e-2 if bits == 8 else 1e-4
+    )
 
 
 def test_video_without_sound() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import random
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def test_llm_load() -> None:
     [
         ({"beam": 3}, "no option beam"), ({"diarize": True}, "no option diarize"), ({"task": "sing"}, "transcribe or"),
         ({"language": "klingon"}, "no language 'klingon'"), ({"language": "fr"}, "does not know the language 'fr'"),
-        ({"vad_filter": True}, "vad_filter is not supported"), ({"temperature": -1.0}, "temperature"),
+        ({"vad_filter": 1}, "vad_filter"), ({"temperature": -1.0}, "temperature"),
         ({"temperature": []}, "temperature"), ({"beam_size": 0}, "beam_size"), ({"best_of": 2.5}, "best_of"),
         ({"clip_timestamps": "3,1"}, "clip_timestamps"), ({"clip_timestamps": "x"}, "clip_timestamps"),
         ({"hallucination_silence_threshold": 1.0}, "word_timestamps=True"), ({"suppress_tokens": "-1"}, "suppress_tokens"),
@@ -239,9 +240,10 @@ class Scripted:
     def __init__(self, texts: list[WindowText]) -> None:
         self.texts, self.asked = texts, list[WindowRequest]()
 
-    def write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
-        self.asked.append(request)
-        return self.texts[len(self.asked) - 1]
+    def write(self, asked: Sequence[tuple[np.ndarray, WindowRequest]]) -> list[WindowText]:
+        first = len(self.asked)
+        self.asked += [request for _, request in asked]
+        return self.texts[first : len(self.asked)]
 
     def logprobs(self, features: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
         return np.zeros(400)

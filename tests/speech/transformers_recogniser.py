@@ -3,6 +3,7 @@ window; it follows the definitions, slowly."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,10 @@ class TransformersRecogniser:
             )
         return found.logits[0].numpy().astype(np.float64), found.cross_attentions
 
-    def write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
+    def write(self, asked: Sequence[tuple[np.ndarray, WindowRequest]]) -> list[WindowText]:
+        return [self._write(*each) for each in asked]
+
+    def _write(self, features: np.ndarray, request: WindowRequest) -> WindowText:
         assert request.temperature == 0
         assert request.beam_size == 1
         written: list[int] = []
