@@ -182,7 +182,7 @@ def load_decoder(
     """
     checkpoint = open_checkpoint(place)
     scheme = scheme or Scheme.of(checkpoint)
-    key = _key(checkpoint, scheme, target) if keep else None
+    key = kept_key(checkpoint, scheme, target) if keep else None
     found = find_executable(key) if key is not None else None
     exe, facts = found or _built(checkpoint, scheme, target, keep)
     vm = VirtualMachine(exe)
@@ -263,7 +263,7 @@ def _built(
     facts = {
         "sources": {name: astuple(each) for name, each in sources.items()},
         "in_codes": in_codes,
-        "identity": _identity(checkpoint),
+        "identity": identity_of(checkpoint),
         "unused": sorted(config.ignored()),
         "vocab_size": config.vocab_size,
         "page_size": config.page_size,
@@ -404,7 +404,7 @@ def _source(fields: Sequence[Any]) -> Source:
     return Source(*values)
 
 
-def _identity(checkpoint: Checkpoint) -> str | None:
+def identity_of(checkpoint: Checkpoint) -> str | None:
     """All that the tensors of a checkpoint depend on beside its files; None if the running code is not that of the
     files."""
     decoders = sources_digest(["checkpoints", "codes.py"])
@@ -414,7 +414,7 @@ def _identity(checkpoint: Checkpoint) -> str | None:
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
-def _key(checkpoint: Checkpoint, scheme: Scheme, target: str) -> str | None:
+def kept_key(checkpoint: Checkpoint, scheme: Scheme, target: str) -> str | None:
     """A digest of all that the executable is made from; None if the running code is not that of the files."""
     compiler = sources_digest(
         [".", "models"]

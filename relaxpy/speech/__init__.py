@@ -7,8 +7,10 @@
         print(f"{segment.start:.2f} {segment.end:.2f} {segment.text}")
 
 Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by
-a Whisper in relaxpy's engine (`transcriber`). `WhisperModel` has faster-whisper's interface."""
+a Whisper in relaxpy's engine (`transcriber`), or by a model that gives a token for each frame (`ctc`). `WhisperModel`
+has faster-whisper's interface."""
 
+from relaxpy.speech.ctc import CtcTranscriber, CtcTranscription
 from relaxpy.speech.languages import LANGUAGES
 from relaxpy.speech.load import load_transcriber
 from relaxpy.speech.log_mel import LogMel
@@ -20,6 +22,8 @@ from relaxpy.speech.whisper_model import WhisperModel
 
 __all__ = [
     "LANGUAGES",
+    "CtcTranscriber",
+    "CtcTranscription",
     "LogMel",
     "Segment",
     "Sound",

@@ -1,4 +1,4 @@
-"""The transcriber of a checkpoint."""
+"""The transcriber of a checkpoint: of a Whisper, or of a model that gives a token for each frame."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from relaxpy.checkpoints.config_file import config_of
 from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
@@ -13,10 +14,16 @@ from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE
 from relaxpy.llm.seq2seq import load_seq2seq
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.models.loaded import Scheme
+from relaxpy.models.loaded_ctc import load_ctc
+from relaxpy.speech.ctc import CtcTranscriber
+from relaxpy.speech.ctc_vocabulary import read_ctc_vocabulary
 from relaxpy.speech.engine_recogniser import EngineRecogniser
+from relaxpy.speech.log_mel import RATE
 from relaxpy.speech.transcriber import Transcriber
 from relaxpy.speech.vocabulary import Vocabulary
 
+CTC_TYPES = ("wav2vec2", "hubert")
+"""The `model_type` of models that give a token for each frame."""
 FEATURES_FILE = "preprocessor_config.json"
 _FIXED = {"sampling_rate": 16_000, "hop_length": 160, "n_fft": 400, "dither": 0.0}
 """Settings of features that all Whispers share."""
@@ -31,13 +38,16 @@ def load_transcriber(
     batch: int = 8,
     target: str = "llvm",
     keep: bool = True,
-) -> Transcriber:
-    """The transcriber of a checkpoint of Whisper, a folder or a name on the Hugging Face hub. Options are those of
-    `relaxpy.llm.seq2seq.load_seq2seq`.
+) -> Transcriber | CtcTranscriber:
+    """The transcriber of a checkpoint of Whisper, wav2vec 2.0 or HuBERT, a folder or a name on the Hugging Face hub.
+    Options are those of `relaxpy.llm.seq2seq.load_seq2seq`.
 
     Raises: UsageError: `bad-checkpoint`, `bad-config`, `bad-weights`; those of `local_checkpoint` for a name.
     """
     folder = local_checkpoint(place)
+    config = config_of(folder) or {}
+    if config.get("model_type") in CTC_TYPES:
+        return _ctc_transcriber(folder, scheme, target, keep)
     features = optional_json(folder / FEATURES_FILE)
     for name, value in _FIXED.items():
         if features.get(name, value) != value:
@@ -63,6 +73,21 @@ def load_transcriber(
             help="check that tokenizer.json belongs to this model",
         )
     return Transcriber(recogniser, vocabulary, name=checkpoint_name(folder))
+
+
+def _ctc_transcriber(
+    folder: Path, scheme: Scheme | None, target: str, keep: bool
+) -> CtcTranscriber:
+    features = optional_json(folder / FEATURES_FILE)
+    if features.get("sampling_rate", RATE) != RATE:
+        raise UsageError(
+            "bad-checkpoint",
+            f"{folder / FEATURES_FILE}: sampling_rate is {features['sampling_rate']!r}, and must be {RATE}",
+        )
+    model = load_ctc(folder, scheme, target=target, keep=keep)
+    vocabulary = read_ctc_vocabulary(folder, model.blank, model.vocab_size)
+    normalise = features.get("do_normalize", True) is not False
+    return CtcTranscriber(model, vocabulary, normalise=normalise, name=checkpoint_name(folder))
 
 
 def _is_multilingual(folder: Path, vocab_size: int) -> bool:
