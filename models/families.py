@@ -22,6 +22,7 @@ from relaxpy.models.gpt_oss import GptOssConfig
 from relaxpy.models.hubert import HubertConfig
 from relaxpy.models.llama import LlamaConfig
 from relaxpy.models.mistral import MistralConfig
+from relaxpy.models.parakeet import ParakeetConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
@@ -44,7 +45,9 @@ SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
 }
 """Models with an encoder and a decoder."""
 ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
-CTC: dict[str, type[CtcConfig]] = {each.model_type: each for each in (Wav2Vec2Config, HubertConfig)}
+CTC: dict[str, type[CtcConfig]] = {
+    each.model_type: each for each in (Wav2Vec2Config, HubertConfig, ParakeetConfig)
+}
 """Encoders of sound, which give the tokens of frames."""
 
 

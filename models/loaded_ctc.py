@@ -39,13 +39,18 @@ class LoadedCtc:
     """Samples from one frame to the next."""
     reach: int
     """The fewest samples that have a frame."""
+    has_features: bool
+    """Whether the encoder reads features of samples, and not samples."""
     config: Mapping[str, Any]
     """The fields of `config.json`."""
 
     def logits(self, samples: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The logits (batch, frames, vocabulary) float32 of samples (batch, samples) float32 at 16 kHz, row b of which
         has lengths[b], int64, and zeros after them."""
-        return self.vm["logits"](samples, lengths, *self.packed["logits"]).numpy()
+        x: Any = samples
+        if self.has_features:
+            x = self.vm["features"](x, lengths)
+        return self.vm["logits"](x, lengths, *self.packed["logits"]).numpy()
 
 
 def load_ctc(
@@ -76,7 +81,7 @@ def load_ctc(
         keep=identity is not None,
         unused=facts["unused"],
     )
-    numbers = (facts[name] for name in ("vocab_size", "blank", "hop", "reach"))
+    numbers = (facts[name] for name in ("vocab_size", "blank", "hop", "reach", "has_features"))
     return LoadedCtc(vm, packed, *numbers, checkpoint.config)
 
 
@@ -132,5 +137,6 @@ def _built(
         "blank": config.pad_token_id,
         "hop": config.hop,
         "reach": config.reach,
+        "has_features": "features" in config.spec(),
     }
     return build(mod, target, pack=True, cache=keep), facts

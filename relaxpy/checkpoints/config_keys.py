@@ -102,6 +102,9 @@ READ: Mapping[str, frozenset[str]] = {
     "hubert": frozenset(
         f"{_WAV2VEC2} feat_proj_layer_norm conv_pos_batch_norm tokenizer_class".split()
     ),
+    "parakeet_ctc": frozenset(
+        "vocab_size pad_token_id encoder_config ctc_loss_reduction ctc_zero_infinity".split()
+    ),
     "bert": frozenset(
         "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
         "type_vocab_size layer_norm_eps hidden_act position_embedding_type is_decoder pad_token_id "
@@ -109,6 +112,19 @@ READ: Mapping[str, frozenset[str]] = {
     ),
 }
 """By `model_type`."""
+_PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "parakeet_ctc": (
+        "encoder_config",
+        frozenset(
+            "hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act attention_bias "
+            "convolution_bias conv_kernel_size subsampling_factor subsampling_conv_channels num_mel_bins "
+            "subsampling_conv_kernel_size subsampling_conv_stride scale_input "
+            # of training, and what other fields say, too
+            "dropout dropout_positions layerdrop activation_dropout max_position_embeddings num_key_value_heads".split()
+        ),
+    ),
+}
+"""The field that has those of a part of the model, and the ones that are read there."""
 HARMLESS = frozenset(
     # of all models: names, files, training, what transformers returns beside, and how it computes
     "architectures auto_map dtype id2label label2id num_labels model_type name_or_path problem_type return_dict "
@@ -143,8 +159,14 @@ here, and newer ones do not read here either."""
 def unread_fields(config: Mapping[str, Any]) -> list[str]:
     """The fields of a `config.json` that may change numbers and are not read, with their values; of a family that is
     not known, none: it is refused."""
-    read = READ.get(str(config.get("model_type")))
-    return [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
+    kind = str(config.get("model_type"))
+    read = READ.get(kind)
+    found = [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
+    part, own = _PARTS.get(kind, ("", frozenset[str]()))
+    inner = config.get(part)
+    if is_mapping(inner):
+        found += [f"{part}.{each}" for each in unknown_fields(inner, own | HARMLESS, NEUTRAL)]
+    return found
 
 
 _SHARE = "partial_rotary_factor"

@@ -40,8 +40,8 @@ Examples:
   relaxpy transcribe interview.m4a --words --format json     with the times of words
   relaxpy transcribe vortrag.webm --language de --task translate    in English
 
-A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, wav2vec 2.0 or
-HuBERT, or a name on the Hugging Face hub; it is compiled at its first use, and kept.
+A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, wav2vec 2.0,
+HuBERT or Parakeet, or a name on the Hugging Face hub; it is compiled at its first use, and kept.
 """
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")

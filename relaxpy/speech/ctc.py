@@ -1,4 +1,4 @@
-"""A recording as text by a model that gives a token for each frame (CTC): wav2vec 2.0, HuBERT.
+"""A recording as text by a model that gives a token for each frame (CTC): wav2vec 2.0, HuBERT, Parakeet.
 
     transcriber = load_transcriber("facebook/wav2vec2-base-960h")
     for segment in transcriber.transcribe("talk.mp3", word_timestamps=True):

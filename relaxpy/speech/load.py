@@ -22,11 +22,15 @@ from relaxpy.speech.log_mel import RATE
 from relaxpy.speech.transcriber import Transcriber
 from relaxpy.speech.vocabulary import Vocabulary
 
-CTC_TYPES = ("wav2vec2", "hubert")
+CTC_TYPES = ("wav2vec2", "hubert", "parakeet_ctc")
 """The `model_type` of models that give a token for each frame."""
 FEATURES_FILE = "preprocessor_config.json"
 _FIXED = {"sampling_rate": 16_000, "hop_length": 160, "n_fft": 400, "dither": 0.0}
 """Settings of features that all Whispers share."""
+_FIXED_OF_FRAMES = {
+    "sampling_rate": RATE, "hop_length": 160, "n_fft": 512, "win_length": 400, "preemphasis": 0.97,
+}  # fmt: skip
+"""The same of models that give a token for each frame, of those that have features."""
 _MULTILINGUAL = 51_865
 """Vocabularies of so many tokens, or more, have languages (openai-whisper)."""
 
@@ -39,7 +43,8 @@ def load_transcriber(
     target: str = "llvm",
     keep: bool = True,
 ) -> Transcriber | CtcTranscriber:
-    """The transcriber of a checkpoint of Whisper, wav2vec 2.0 or HuBERT, a folder or a name on the Hugging Face hub.
+    """The transcriber of a checkpoint of Whisper, wav2vec 2.0, HuBERT or Parakeet, a folder or a name on the
+    Hugging Face hub.
     Options are those of `relaxpy.llm.seq2seq.load_seq2seq`.
 
     Raises: UsageError: `bad-checkpoint`, `bad-config`, `bad-weights`; those of `local_checkpoint` for a name.
@@ -79,14 +84,16 @@ def _ctc_transcriber(
     folder: Path, scheme: Scheme | None, target: str, keep: bool
 ) -> CtcTranscriber:
     features = optional_json(folder / FEATURES_FILE)
-    if features.get("sampling_rate", RATE) != RATE:
-        raise UsageError(
-            "bad-checkpoint",
-            f"{folder / FEATURES_FILE}: sampling_rate is {features['sampling_rate']!r}, and must be {RATE}",
-        )
+    features = optional_json(folder / "processor_config.json").get("feature_extractor") or features
+    for name, value in _FIXED_OF_FRAMES.items():
+        if features.get(name, value) != value:
+            raise UsageError(
+                "bad-checkpoint",
+                f"the features of {folder}: {name} is {features[name]!r}, and must be {value}",
+            )
     model = load_ctc(folder, scheme, target=target, keep=keep)
     vocabulary = read_ctc_vocabulary(folder, model.blank, model.vocab_size)
-    normalise = features.get("do_normalize", True) is not False
+    normalise = not model.has_features and features.get("do_normalize", True) is not False
     return CtcTranscriber(model, vocabulary, normalise=normalise, name=checkpoint_name(folder))
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.sweeps import FULL
+
 SIZES = {
-    "vocab_size": 31, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 65,
+    "vocab_size": 31, "hidden_size": 48, "num_hidden_layers": 2 if FULL else 1, "num_attention_heads": 3, "intermediate_size": 65,
     "conv_dim": [19, 23, 29], "conv_stride": [5, 4, 3], "conv_kernel": [11, 4, 2], "num_conv_pos_embeddings": 12,
     "num_conv_pos_embedding_groups": 3, "initializer_range": 0.3,
 }  # fmt: skip

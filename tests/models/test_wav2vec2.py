@@ -149,6 +149,7 @@ def test_refused(tmp_path: Path) -> None:
         load_ctc(tmp_path, Scheme(bits=None, cache_dtype="int8"))
     with pytest.raises(UsageError, match="takes no dtype"):
         load_ctc(tmp_path, Scheme(bits=None, dtype="bfloat16"))
+    (tmp_path / "processor_config.json").unlink()
     (tmp_path / "preprocessor_config.json").write_text('{"sampling_rate": 8000}')
     with pytest.raises(UsageError, match="sampling_rate is 8000, and must be 16000"):
         WhisperModel(tmp_path)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from relaxpy.cli.transcribe import transcribe
 from relaxpy.errors import UsageError
 from relaxpy.speech import CtcTranscriber, ctc
 from relaxpy.speech.ctc_vocabulary import CtcVocabulary, read_ctc_vocabulary
 from relaxpy.speech.formats import written
+from tests.speech.recordings import encoded
 
 TEXTS = ("", " ", *"ABCDEFGH.")
 HOP = 320
@@ -35,7 +39,7 @@ class Spelled:
 
 
 def spoken(text: str) -> np.ndarray:
-    """Samples for a token a character; _ is the blank."""
+    """Samples for a token a character; _ is the blank. As 16 bits they are the same tokens."""
     numbers = [0 if char == "_" else TEXTS.index(char) for char in text]
     return np.repeat(np.array(numbers, np.float32) / 100, HOP)
 
@@ -130,6 +134,51 @@ def test_checks_and_files() -> None:
     assert "".join(written(segments, "srt")).startswith("1\n00:00:00,000 --> 00:00:00,120\n")
     assert "".join(written(segments, "txt")) == "AB CD\n"
     assert json.loads("".join(written(segments, "json")))["text"] == " AB CD"
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text, subtitles with words, and options that are refused by name."""
+    path = tmp_path / "talk.wav"
+    path.write_bytes(encoded(spoken("AB C_D"), 16_000, "wav"))
+    own = transcriber()
+    monkeypatch.setattr("relaxpy.speech.load_transcriber", lambda *_, **__: own)
+
+    def run(*args: str) -> Any:
+        return CliRunner().invoke(transcribe, [str(path), *args, "--model", str(tmp_path)])
+
+    assert run().stdout == "AB CD\n"
+    assert run("--format", "vtt", "--words").stdout.startswith("WEBVTT\n\n00:00.000 --> 00:00.120")
+    assert json.loads(run("-f", "json", "--independent").stdout)["language"] == ""
+    for option in (["--language", "de"], ["--task", "translate"], ["--temperature", "0.2"], ["--initial-prompt", "x"]):  # fmt: skip
+        done = run(*option)
+        assert f"takes no {option[0].strip('-').replace('-', '_')}" in done.stderr
+        assert done.exit_code == 1
+
+
+def test_in_a_server() -> None:
+    """What is known, and then the segments; the form that answers have, without a language."""
+    from relaxpy.server.audio import SpeechBody, _Heard, _written
+    from relaxpy.server.speech_model import SpeechModel
+
+    sound = encoded(spoken("AB C_D"), 16_000, "wav")
+
+    async def ask(**options: Any) -> list[Any]:
+        model = SpeechModel("spelled", transcriber(), 1, 1)
+        body = SpeechBody(file=sound, response_format="verbose_json", **options)
+        heard = _Heard(None, model, body, "talk.wav", "transcribe")  # type: ignore[arg-type]
+        source = model.transcribe(
+            sound, "talk.wav", longest=9, seconds=9, **body.options("transcribe")
+        )
+        heard.info, *segments = [each async for each in source]  # type: ignore[assignment]
+        await model.close()
+        return [json.loads(bytes(_written(heard, segments).body))]
+
+    (answer,) = asyncio.run(ask(timestamp_granularities=["word", "segment"]))
+    assert (answer["text"], answer["language"], answer["duration"]) == ("AB CD", "", 0.12)
+    assert [word["word"] for word in answer["words"]] == ["AB", "CD"]
+    assert answer["segments"][0]["tokens"] == [2, 3, 4, 5]
+    with pytest.raises(UsageError, match="takes no language"):
+        asyncio.run(ask(language="de"))
 
 
 def test_best_path() -> None:
