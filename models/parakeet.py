@@ -264,11 +264,10 @@ class Parakeet(nn.Module):
     def __init__(self, config: ParakeetConfig) -> None:
         self.config = config
         channels, hidden = config.subsampling_conv_channels, config.hidden_size
-        halved = {"kernel_size": 3, "stride": 2, "padding": 1}
-        self.convolutions = nn.ModuleList([nn.Conv2d(1, channels, **halved)])
+        self.convolutions = nn.ModuleList([nn.Conv2d(1, channels, 3, 2, 1)])
         every = range(config.halvings - 1)
         self.wide = nn.ModuleList(
-            [nn.Conv2d(channels, channels, groups=channels, **halved) for _ in every]
+            [nn.Conv2d(channels, channels, 3, 2, 1, groups=channels) for _ in every]
         )
         self.deep = nn.ModuleList([nn.Conv2d(channels, channels, 1) for _ in every])
         self.entry = nn.Linear(channels * config.bands, hidden)

@@ -37,7 +37,7 @@ MOST = {
     "runtime": 20_970,
     "compiler core": 55_300,
     "op": 23_500,
-    "product": 34_450,
+    "product": 37_050,
     "testing": 7_950,
     "importers": 22_360,
 }
@@ -47,12 +47,13 @@ runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what
 since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
 the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
-of checkpoints, models with an encoder, and speech with its routes; testing: the tools of developers are in the wheel;
-importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
+of checkpoints, models with an encoder, speech with its routes, encoders of sound and translations; testing: the tools of
+developers are in the wheel; importers: ONNX and torch, whose operators each need a few lines; values that torch takes
+for sizes are checked.
 """
 
 ISINSTANCE = 15.0
-ISINSTANCE_TODAY = 19.3
+ISINSTANCE_TODAY = 19.2
 """Calls of isinstance for each 1000 lines: 15 is the budget."""
 
 MOST_CLASS_LINES = 300

@@ -150,7 +150,7 @@ class _Reader:
         (magic,) = self.numbers("<I", "its first number")
         if magic != MAGIC:
             raise self.bad(f"it begins with {magic:#010x}, not {MAGIC:#010x}")
-        sizes = dict(zip(_SIZES, self.numbers("<11i", "its header"), strict=True))
+        sizes: dict[str, int] = dict(zip(_SIZES, self.numbers("<11i", "its header"), strict=True))
         for name, value in sizes.items():
             most = _MOST_LAYERS if name.endswith("layers") else _MOST_SIZE
             if name != "type" and not 0 < value <= most:

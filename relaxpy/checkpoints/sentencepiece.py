@@ -73,7 +73,7 @@ class SentencePieceModel:
             "type": "Metaspace", "replacement": MARK, "split": self.kind == _UNIGRAM,
             "prepend_scheme": "always" if self.is_prefixed else "never",
         }  # fmt: skip
-        fields = {
+        fields: dict[str, Any] = {
             "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "post_processor": None,
             "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
             "pre_tokenizer": spaced, "decoder": spaced, "model": model,

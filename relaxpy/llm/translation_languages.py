@@ -22,18 +22,16 @@ _TOKENS = (
     re.compile(r"(?P<code>[a-z]{2}_[A-Z]{2})"),
     re.compile(r"(?P<code>[a-z]{3}_[A-Z][a-z]{3})"),
 )
-_THREE = dict(
-    pair.split(":")
-    for pair in (
-        "af:afr am:amh ar:arb as:asm az:azj ba:bak be:bel bg:bul bn:ben bo:bod bs:bos ca:cat cs:ces cy:cym da:dan "
-        "de:deu el:ell en:eng es:spa et:est eu:eus fa:pes fi:fin fo:fao fr:fra gl:glg gu:guj ha:hau he:heb hi:hin "
-        "hr:hrv ht:hat hu:hun hy:hye id:ind is:isl it:ita ja:jpn jw:jav ka:kat kk:kaz km:khm kn:kan ko:kor lb:ltz "
-        "ln:lin lo:lao lt:lit lv:lvs mg:plt mi:mri mk:mkd ml:mal mn:khk mr:mar ms:zsm mt:mlt my:mya ne:npi nl:nld "
-        "nn:nno no:nob oc:oci pa:pan pl:pol ps:pbt pt:por ro:ron ru:rus sa:san sd:snd si:sin sk:slk sl:slv sn:sna "
-        "so:som sq:als sr:srp su:sun sv:swe sw:swh ta:tam te:tel tg:tgk th:tha tk:tuk tl:tgl tr:tur tt:tat uk:ukr "
-        "ur:urd uz:uzn vi:vie yi:ydd yo:yor yue:yue zh:zho"
-    ).split()
-)
+_PAIRS = (
+    "af:afr am:amh ar:arb as:asm az:azj ba:bak be:bel bg:bul bn:ben bo:bod bs:bos ca:cat cs:ces cy:cym da:dan "
+    "de:deu el:ell en:eng es:spa et:est eu:eus fa:pes fi:fin fo:fao fr:fra gl:glg gu:guj ha:hau he:heb hi:hin "
+    "hr:hrv ht:hat hu:hun hy:hye id:ind is:isl it:ita ja:jpn jw:jav ka:kat kk:kaz km:khm kn:kan ko:kor lb:ltz "
+    "ln:lin lo:lao lt:lit lv:lvs mg:plt mi:mri mk:mkd ml:mal mn:khk mr:mar ms:zsm mt:mlt my:mya ne:npi nl:nld "
+    "nn:nno no:nob oc:oci pa:pan pl:pol ps:pbt pt:por ro:ron ru:rus sa:san sd:snd si:sin sk:slk sl:slv sn:sna "
+    "so:som sq:als sr:srp su:sun sv:swe sw:swh ta:tam te:tel tg:tgk th:tha tk:tuk tl:tgl tr:tur tt:tat uk:ukr "
+    "ur:urd uz:uzn vi:vie yi:ydd yo:yor yue:yue zh:zho"
+).split()
+_THREE = {pair.partition(":")[0]: pair.partition(":")[2] for pair in _PAIRS}
 """Codes of two letters, and those of three letters that NLLB and Opus-MT have for the language."""
 _MOST_LISTED = 250
 

@@ -30,6 +30,7 @@ from relaxpy.llm.seq2seq import Seq2SeqModel, load_seq2seq
 from relaxpy.llm.tokenizer import TOKENIZER_CONFIG_FILE, Tokenizer
 from relaxpy.llm.translation_languages import Languages, is_same, language_tokens
 from relaxpy.models.loaded import Scheme
+from relaxpy.narrow import is_list
 from relaxpy.serve import Request
 from relaxpy.serve.beams import Beams
 from relaxpy.serve.request import Features
@@ -304,9 +305,8 @@ def _codec(folder: Path, kind: str) -> tuple[Codec, _Form]:
             vocab = {**vocab, **{f"__{code}__": len(vocab) + n for n, code in enumerate(_M2M_LANGUAGES)}}  # fmt: skip
     languages = Languages(language_tokens(vocab.items()))
     if kind == "marian":
-        said = {name: options.get(f"{name}_lang") for name in ("source", "target")}
-        known = {name: value for name, value in said.items() if isinstance(value, str)}
-        return codec, _Form(languages, names_source=False, **known)
+        source, target = (str(options.get(f"{name}_lang") or "") for name in ("source", "target"))
+        return codec, _Form(languages, target, source, names_source=False)
     if not languages.numbers:
         raise UsageError("bad-checkpoint", f"{folder} has no tokens of languages")
     if kind == "mbart":
@@ -331,7 +331,6 @@ def _search(folder: Path) -> Beams | None:
 
 def _number(config: Any, name: str, default: int) -> int:
     """A token of `config.json`; the first of several."""
-    given = config.get(name)
-    if isinstance(given, list) and given:
-        given = given[0]
-    return given if isinstance(given, int) else default
+    given: Any = config.get(name)
+    first: Any = given[0] if is_list(given) and given else given
+    return first if isinstance(first, int) else default

@@ -45,8 +45,15 @@ _TAKEN = frozenset({"word_timestamps", "clip_timestamps", "condition_on_previous
 class FrameModel(Protocol):
     """What gives the logits of frames (`relaxpy.models.loaded_ctc.LoadedCtc`)."""
 
-    hop: int
-    reach: int
+    @property
+    def hop(self) -> int:
+        """Samples from one frame to the next."""
+        ...
+
+    @property
+    def reach(self) -> int:
+        """The fewest samples that have a frame."""
+        ...
 
     def logits(self, samples: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Samples (batch, samples) → (batch, frames, vocabulary)."""

@@ -15,6 +15,7 @@ from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.llm.tokenizer import TOKENIZER_CONFIG_FILE, Tokenizer
+from relaxpy.narrow import is_mapping
 
 VOCABULARY_FILE = "vocab.json"
 _ADDED_FILE = "added_tokens.json"
@@ -80,7 +81,6 @@ def read_ctc_vocabulary(folder: Path, blank: int, tokens: int) -> CtcVocabulary:
 
 def _name(options: dict[str, Any], name: str, default: str) -> str:
     """A special token, which is a text or an object with one."""
-    given = options.get(name)
-    if isinstance(given, dict):
-        given = given.get("content")
-    return given if isinstance(given, str) else default
+    given: Any = options.get(name)
+    text: Any = given.get("content") if is_mapping(given) else given
+    return text if isinstance(text, str) else default
