@@ -228,7 +228,7 @@ def _tensors(
     tensors: dict[str, Array | Decoded] = {}
     as_floats: set[str] = set()
     for parameter, fields in facts["sources"].items():
-        source = _source(fields)
+        source = source_of(fields)
         if parameter not in in_codes or any(n not in checkpoint.tensors for n in source.names):
             names[parameter] = source
             as_floats |= {*source.names}
@@ -398,7 +398,7 @@ def _codes(checkpoint: Checkpoint, source: Source) -> Codes | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _source(fields: Sequence[Any]) -> Source:
+def source_of(fields: Sequence[Any]) -> Source:
     """A source from its fields, which went through JSON."""
     values: list[Any] = [tuple(cast(list[Any], v)) if isinstance(v, list) else v for v in fields]
     return Source(*values)

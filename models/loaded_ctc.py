@@ -16,9 +16,9 @@ import numpy as np
 
 from relaxpy.checkpoints import Checkpoint, open_checkpoint
 from relaxpy.errors import UsageError
-from relaxpy.models.loaded import Scheme, identity_of, kept_key
+from relaxpy.models.loaded import Scheme, identity_of, kept_key, source_of
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine
-from relaxpy.runtime.checkpoint import Source, Tensors
+from relaxpy.runtime.checkpoint import Tensors
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 _FLOATS = Scheme(bits=None)
@@ -66,7 +66,7 @@ def load_ctc(
     not supported, `bad-weights` for tensors that do not fit (all of them at once).
     """
     checkpoint = open_checkpoint(place)
-    scheme = _checked(scheme or _FLOATS, checkpoint).on(target)
+    scheme = _checked(scheme or _FLOATS, checkpoint)
     key = kept_key(checkpoint, scheme, target) if keep else None
     found = find_executable(key) if key is not None else None
     exe, facts = found or _built(checkpoint, scheme, target, keep)
@@ -77,7 +77,7 @@ def load_ctc(
     arrays = {name: stored.decoded() for name, stored in checkpoint.tensors.items()}
     packed = vm.pack(
         Tensors(arrays, checkpoint.files, identity or ""),
-        names={name: Source(*fields) for name, fields in facts["sources"].items()},
+        names={name: source_of(fields) for name, fields in facts["sources"].items()},
         keep=identity is not None,
         unused=facts["unused"],
     )
@@ -108,6 +108,7 @@ def _built(
     from relaxpy.op.weight_scheme import WeightScheme
     from relaxpy.transform import CastWeights, QuantizeWeights
 
+    scheme = scheme.on(target)
     config = ctc_config(checkpoint.config, str(checkpoint.place))
     if config.num_hidden_layers > len(checkpoint.tensors):  # before so many layers are made
         raise UsageError(

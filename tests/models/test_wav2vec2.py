@@ -37,7 +37,7 @@ def compiled(
     kind, settings = CASES[case]
     reference = ctc_model(folder, kind, **settings)
     config = (HubertConfig if kind == "Hubert" else Wav2Vec2Config).from_checkpoint(folder)
-    own = load_transcriber(folder, scheme=scheme, target=TARGET, keep=False)
+    own = load_transcriber(folder, scheme=scheme, target=TARGET)
     assert isinstance(own, CtcTranscriber)
     return reference, own, config
 
@@ -77,6 +77,8 @@ def test_beside_transformers(tmp_path: Path, case: str) -> None:
         alone = own.logits(samples[4:5, :length], np.array([length]))
         wanted = logits(reference, samples[4:5, :length], [length])
         np.testing.assert_allclose(alone, wanted, atol=2e-5, rtol=2e-6)
+    again: Any = load_transcriber(tmp_path, target=TARGET)  # what was compiled and packed is kept
+    np.testing.assert_array_equal(again.model.logits(samples, np.array(lengths)), found)
     if case == "wav2vec2":
         check_texts(tmp_path, transcriber, reference)
 
