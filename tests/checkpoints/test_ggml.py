@@ -18,7 +18,7 @@ from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.models.families import config_from, decoder_config
 from relaxpy.speech import load_transcriber
 from tests.checkpoints.ggml_files import ggml_file, tensor
-from tests.sweeps import FULL
+from tests.sweeps import FULL, full
 
 SPEECH = Path(__file__).parents[1] / "speech"
 DIGITS, PAUSES = SPEECH / "digits", SPEECH / "recorded/pauses.flac"
@@ -73,6 +73,7 @@ def test_merges() -> None:
     assert merges(numbers) == [(b"b", b"c"), (b"a", b"b"), (b"a", b"bc"), (b"a", b"ab")]
 
 
+@full
 def test_a_recording(tmp_path: Path) -> None:
     """As text, by codes of 5 bits that are kept."""
     transcriber: Any = load_transcriber(written(tmp_path, "q5_0"), target="llvm" if FULL else "llvm -opt-level=0")  # fmt: skip
