@@ -1,5 +1,5 @@
 """The families of models, by the name that a checkpoint's `config.json` gives: decoders, models with an encoder and a
-decoder, and encoders of text."""
+decoder, and encoders of text and of sound."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
 from relaxpy.models.bart import BartConfig, M2M100Config, MarianConfig, MBartConfig
 from relaxpy.models.bert import BertConfig
+from relaxpy.models.ctc import CtcConfig
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
 from relaxpy.models.gpt2 import GPT2Config
 from relaxpy.models.gpt_neox import GPTNeoXConfig
 from relaxpy.models.gpt_oss import GptOssConfig
+from relaxpy.models.hubert import HubertConfig
 from relaxpy.models.llama import LlamaConfig
 from relaxpy.models.mistral import MistralConfig
+from relaxpy.models.parakeet import ParakeetConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
 from relaxpy.models.t5 import MT5Config, T5Config, UMT5Config
+from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.models.whisper import WhisperConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
 
@@ -44,6 +48,10 @@ SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
 }  # fmt: skip
 """Models with an encoder and a decoder."""
 ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
+CTC: dict[str, type[CtcConfig]] = {
+    each.model_type: each for each in (Wav2Vec2Config, HubertConfig, ParakeetConfig)
+}
+"""Encoders of sound, which give the tokens of frames."""
 
 
 def checkpoint_sources(
@@ -95,14 +103,32 @@ def config_from(
     return family.from_dict(fields, dtype)
 
 
+def ctc_config(fields: Mapping[str, Any], place: str = CONFIG_FILE) -> CtcConfig:
+    """The configuration of an encoder of sound, by the fields of a `config.json`. Raises: UsageError (`bad-config`)."""
+    family = CTC.get(str(fields.get("model_type")))
+    if family is None:
+        raise UsageError(
+            "bad-config",
+            f"{place} is for a model of type {fields.get('model_type')!r}, which gives no tokens of frames",
+            help=f"those that do are {', '.join(sorted(CTC))}",
+        )
+    return family.from_dict(fields)
+
+
 def _family(fields: Mapping[str, Any], place: str) -> type[DecoderConfig | BertConfig]:
     """The family that the fields name."""
     known = {**FAMILIES, **SEQ2SEQ, **ENCODERS}
     family = known.get(str(fields.get("model_type")))
+    if fields.get("model_type") in CTC:
+        raise UsageError(
+            "bad-config",
+            f"{place} is for a model of type {fields['model_type']!r}, which hears, and writes no other texts",
+            help="relaxpy transcribe --model, or relaxpy.speech.load_transcriber, takes it",
+        )
     if family is None:
         raise UsageError(
             "bad-config",
             f"{place} is for a model of type {fields.get('model_type')!r}, which is not supported",
-            help=f"supported are {', '.join(sorted(known))}",
+            help=f"supported are {', '.join(sorted({*known, *CTC}))}",
         )
     return family

@@ -183,7 +183,7 @@ def load_decoder(
     """
     checkpoint = open_checkpoint(place)
     scheme = scheme or Scheme.of(checkpoint)
-    key = _key(checkpoint, scheme, target) if keep else None
+    key = kept_key(checkpoint, scheme, target) if keep else None
     found = find_executable(key) if key is not None else None
     exe, facts = found or _built(checkpoint, scheme, target, keep)
     vm = VirtualMachine(exe)
@@ -229,7 +229,7 @@ def _tensors(
     tensors: dict[str, Array | Decoded] = {}
     as_floats: set[str] = set()
     for parameter, fields in facts["sources"].items():
-        source = _source(fields)
+        source = source_of(fields)
         if parameter not in in_codes or any(n not in checkpoint.tensors for n in source.names):
             names[parameter] = source
             as_floats |= {*source.names}
@@ -264,7 +264,7 @@ def _built(
     facts = {
         "sources": {name: astuple(each) for name, each in sources.items()},
         "in_codes": in_codes,
-        "identity": _identity(checkpoint),
+        "identity": identity_of(checkpoint),
         "unused": sorted(config.ignored()),
         "vocab_size": config.vocab_size,
         "page_size": config.page_size,
@@ -399,13 +399,13 @@ def _codes(checkpoint: Checkpoint, source: Source) -> Codes | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _source(fields: Sequence[Any]) -> Source:
+def source_of(fields: Sequence[Any]) -> Source:
     """A source from its fields, which went through JSON."""
     values: list[Any] = [tuple(cast(list[Any], v)) if isinstance(v, list) else v for v in fields]
     return Source(*values)
 
 
-def _identity(checkpoint: Checkpoint) -> str | None:
+def identity_of(checkpoint: Checkpoint) -> str | None:
     """All that the tensors of a checkpoint depend on beside its files; None if the running code is not that of the
     files."""
     decoders = sources_digest(["checkpoints", "codes.py"])
@@ -415,7 +415,7 @@ def _identity(checkpoint: Checkpoint) -> str | None:
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
-def _key(checkpoint: Checkpoint, scheme: Scheme, target: str) -> str | None:
+def kept_key(checkpoint: Checkpoint, scheme: Scheme, target: str) -> str | None:
     """A digest of all that the executable is made from; None if the running code is not that of the files."""
     compiler = sources_digest(
         [".", "models"]

@@ -130,15 +130,17 @@ def weights(mels: int) -> dict[str, np.ndarray]:
     return {"window": window, "basis": basis, "filters": filters}
 
 
-def mel_filters(mels: int, rate: int = RATE, most: float = 8000.0) -> np.ndarray:
-    """Triangles (201, mels) that are even on Slaney's mel scale from 0 to `most` hertz, each of area 1 (Slaney,
+def mel_filters(
+    mels: int, rate: int = RATE, most: float = 8000.0, bins: int = WINDOW // 2 + 1
+) -> np.ndarray:
+    """Triangles (bins, mels) that are even on Slaney's mel scale from 0 to `most` hertz, each of area 1 (Slaney,
     Auditory Toolbox, 1998): a mel is 200/3 Hz up to 1000 Hz, and from there 27 are a factor of 6.4."""
     step = 200 / 3
     log_step = np.log(6.4) / 27
     top = 1000 / step + np.log(most / 1000) / log_step
     marks = np.linspace(0, top, mels + 2)
     edges = np.where(marks < 15, marks * step, 1000 * np.exp(log_step * (marks - 15)))
-    frequencies = np.linspace(0, rate / 2, WINDOW // 2 + 1)[:, None]
+    frequencies = np.linspace(0, rate / 2, bins)[:, None]
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - low) / (middle - low)
     falling = (high - frequencies) / (high - middle)

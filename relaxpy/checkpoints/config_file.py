@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+from relaxpy.checkpoints.ggml import is_ggml, read_ggml
 from relaxpy.checkpoints.gguf import is_gguf
 from relaxpy.errors import UsageError
+from relaxpy.files import open_regular
 from relaxpy.narrow import is_mapping
 from relaxpy.runtime.checkpoint import read_json
 
@@ -18,7 +20,7 @@ _MOST_NAMES = 3
 
 
 def config_of(place: Path) -> dict[str, Any] | None:
-    """The fields of `config.json` in a checkpoint's folder; None for a GGUF file.
+    """The fields of `config.json` in a checkpoint's folder, or those of a file of whisper.cpp; None for a GGUF file.
 
     Raises: UsageError (`bad-checkpoint`) for another file, for a folder without it, and if there is nothing.
     """
@@ -33,15 +35,33 @@ def config_of(place: Path) -> dict[str, Any] | None:
     if not place.is_dir():
         if place.suffix == ".gguf" or is_gguf(place):
             return None
+        if is_ggml(place):
+            return read_ggml(place).config()
+        if _is_pickle(place):
+            raise UsageError(
+                "bad-checkpoint",
+                f"{place} is a pickle of torch: a program, which is not run",
+                help="take the model as safetensors (openai/whisper-tiny, say) or as whisper.cpp's ggml-tiny.bin; "
+                "transformers converts it: python -m transformers.models.whisper.convert_openai_to_hf",
+            )
         folder = place.parent if (place.parent / CONFIG_FILE).is_file() else None
         raise UsageError(
             "bad-checkpoint",
-            f"{place} is neither a folder with {CONFIG_FILE} nor a GGUF file",
+            f"{place} is neither a folder with {CONFIG_FILE} nor a GGUF file, nor one of whisper.cpp",
             help=f"use the folder, {folder}"
             if folder
             else f"use the folder that {CONFIG_FILE} is in",
         )
     return read_fields(place / CONFIG_FILE, "a checkpoint")
+
+
+def _is_pickle(path: Path) -> bool:
+    """Does a file begin as torch writes them: a zip file, or a pickle?"""
+    try:
+        with open_regular(path) as file:
+            return file.read(4).startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x04"))
+    except OSError:
+        return False
 
 
 def read_fields(path: Path, kind: str) -> dict[str, Any]:

@@ -38,6 +38,22 @@ _TEXTS = (
     "decoder_start_token_id forced_bos_token_id forced_eos_token_id bad_words_ids"
 )
 """Of models that read a text and write one."""
+_WAV2VEC2 = (
+    "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act layer_norm_eps "
+    "feat_extract_norm feat_extract_activation conv_dim conv_stride conv_kernel conv_bias num_conv_pos_embeddings "
+    "num_conv_pos_embedding_groups do_stable_layer_norm pad_token_id add_adapter adapter_attn_dim "
+    # of training, and of heads that classify
+    "hidden_dropout activation_dropout attention_dropout feat_proj_dropout feat_quantizer_dropout final_dropout "
+    "feat_extract_dropout layerdrop apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks "
+    "mask_feature_prob mask_feature_length mask_feature_min_masks mask_channel_length mask_channel_min_space "
+    "mask_channel_other mask_channel_prob mask_channel_selection mask_time_min_space mask_time_other "
+    "mask_time_selection ctc_loss_reduction ctc_zero_infinity use_weighted_layer_sum classifier_proj_size "
+    "num_codevectors_per_group num_codevector_groups contrastive_logits_temperature num_negatives codevector_dim "
+    "proj_codevector_dim diversity_loss_weight tdnn_dim tdnn_kernel tdnn_dilation xvector_output_dim "
+    # of adapters, which are refused
+    "adapter_kernel_size adapter_stride num_adapter_layers output_hidden_size num_feat_extract_layers"
+)
+"""Of wav2vec 2.0 and its kin."""
 READ: Mapping[str, frozenset[str]] = {
     family: frozenset(f"{_DECODERS} {names}".split())
     for family, names in {
@@ -93,6 +109,13 @@ READ: Mapping[str, frozenset[str]] = {
         "decoder_start_token_id forced_decoder_ids suppress_tokens begin_suppress_tokens median_filter_width "
         "max_length num_hidden_layers".split()
     ),
+    "wav2vec2": frozenset(_WAV2VEC2.split()),
+    "hubert": frozenset(
+        f"{_WAV2VEC2} feat_proj_layer_norm conv_pos_batch_norm tokenizer_class".split()
+    ),
+    "parakeet_ctc": frozenset(
+        "vocab_size pad_token_id encoder_config ctc_loss_reduction ctc_zero_infinity".split()
+    ),
     "bert": frozenset(
         "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
         "type_vocab_size layer_norm_eps hidden_act position_embedding_type is_decoder pad_token_id "
@@ -100,6 +123,19 @@ READ: Mapping[str, frozenset[str]] = {
     ),
 }
 """By `model_type`."""
+_PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "parakeet_ctc": (
+        "encoder_config",
+        frozenset(
+            "hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act attention_bias "
+            "convolution_bias conv_kernel_size subsampling_factor subsampling_conv_channels num_mel_bins "
+            "subsampling_conv_kernel_size subsampling_conv_stride scale_input "
+            # of training, and what other fields say, too
+            "dropout dropout_positions layerdrop activation_dropout max_position_embeddings num_key_value_heads".split()
+        ),
+    ),
+}
+"""The field that has those of a part of the model, and the ones that are read there."""
 HARMLESS = frozenset(
     # of all models: names, files, training, what transformers returns beside, and how it computes
     "architectures auto_map dtype id2label label2id num_labels model_type name_or_path problem_type return_dict "
@@ -134,8 +170,14 @@ here, and newer ones do not read here either."""
 def unread_fields(config: Mapping[str, Any]) -> list[str]:
     """The fields of a `config.json` that may change numbers and are not read, with their values; of a family that is
     not known, none: it is refused."""
-    read = READ.get(str(config.get("model_type")))
-    return [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
+    kind = str(config.get("model_type"))
+    read = READ.get(kind)
+    found = [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
+    part, own = _PARTS.get(kind, ("", frozenset[str]()))
+    inner = config.get(part)
+    if is_mapping(inner):
+        found += [f"{part}.{each}" for each in unknown_fields(inner, own | HARMLESS, NEUTRAL)]
+    return found
 
 
 _SHARE = "partial_rotary_factor"

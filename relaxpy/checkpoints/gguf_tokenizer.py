@@ -51,7 +51,8 @@ def _split(*patterns: str) -> list[dict[str, Any]]:
     ]
 
 
-def _bytes(use_regex: bool) -> dict[str, Any]:
+def byte_steps(use_regex: bool) -> dict[str, Any]:
+    """The step that makes characters of bytes, and back."""
     return {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -61,11 +62,11 @@ def _bytes(use_regex: bool) -> dict[str, Any]:
 
 
 _DIGITS = {"type": "Digits", "individual_digits": True}
-_GPT2 = [_bytes(True)]
-_LLAMA3_STEPS = [*_split(_LLAMA3), _bytes(False)]
-_QWEN2_STEPS = [*_split(_QWEN2), _bytes(False)]
-_CODE_STEPS = [_DIGITS, _bytes(True)]
-_GPT4O_STEPS = [*_split(_cased(f"{_ENDS}?", r"\p{N}{1,3}")), _bytes(False)]
+_GPT2 = [byte_steps(True)]
+_LLAMA3_STEPS = [*_split(_LLAMA3), byte_steps(False)]
+_QWEN2_STEPS = [*_split(_QWEN2), byte_steps(False)]
+_CODE_STEPS = [_DIGITS, byte_steps(True)]
+_GPT4O_STEPS = [*_split(_cased(f"{_ENDS}?", r"\p{N}{1,3}")), byte_steps(False)]
 _DEEPSEEK_V3 = _split(
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -82,8 +83,8 @@ PRE: Mapping[str, list[dict[str, Any]]] = {
         ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"), _CODE_STEPS
     ),
     **dict.fromkeys(("gpt-4o", "llama4"), _GPT4O_STEPS),
-    "tekken": [*_split(_cased("", r"\p{N}")), _bytes(False)],
-    "deepseek-v3": [*_DEEPSEEK_V3, _bytes(False)],
+    "tekken": [*_split(_cased("", r"\p{N}")), byte_steps(False)],
+    "deepseek-v3": [*_DEEPSEEK_V3, byte_steps(False)],
 }
 """By `tokenizer.ggml.pre`: the steps before merging."""
 _WITH_BOS = ("llama-bpe", "llama3", "llama-v3", "tekken")
@@ -202,7 +203,7 @@ class _Reader:
             "normalizer": {"type": "NFC"} if self.pre in _COMPOSED else None,
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
             "model": model,
-            "decoder": _bytes(True),
+            "decoder": byte_steps(True),
         }
 
     def pieces(self) -> dict[str, Any]:
@@ -253,7 +254,7 @@ class _Reader:
         begin = self.token("bos_token_id") if first else None
         end = self.token("eos_token_id") if last else None
         if begin is None and end is None:
-            return _bytes(True) if self.model == "gpt2" else None
+            return byte_steps(True) if self.model == "gpt2" else None
 
         def piece(text: str | None, number: int) -> list[dict[str, Any]]:
             return [] if text is None else [{"SpecialToken": {"id": text, "type_id": number}}]

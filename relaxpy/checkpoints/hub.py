@@ -41,9 +41,11 @@ _SMALL = re.compile(
     r"config\.json|generation_config\.json|tokenizer\.json|tokenizer_config\.json|special_tokens_map\.json"
     r"|chat_template\.(json|jinja)|additional_chat_templates/[^/]+\.jinja|quantize_config\.json|quant_config\.json"
     r"|adapter_config\.json|modules\.json|sentence_bert_config\.json|config_sentence_transformers\.json"
-    r"|\d+_[A-Za-z]+/config\.json"
+    r"|\d+_[A-Za-z]+/config\.json|preprocessor_config\.json|processor_config\.json|vocab\.json|added_tokens\.json"
+    r"|source\.spm|sentencepiece\.bpe\.model"
 )
-"""The files beside the weights that a model, its tokenizer, its template and its sampling are read from."""
+"""The files beside the weights that a model, its tokenizer, its template, its sampling and its features are read
+from."""
 _WEIGHTS = re.compile(r"(adapter_)?model\.safetensors")
 _HEADER_GUESS = 1 << 16
 _GGUF_HEADER = 32 << 20

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.checkpoints.config_keys import check_rotary_share, unread_fields
+from relaxpy.checkpoints.ggml import ggml_checkpoint
 from relaxpy.checkpoints.gguf_models import gguf_checkpoint
 from relaxpy.checkpoints.quantized import quantized_tensors
 from relaxpy.checkpoints.stored import Checkpoint, Floats, Stored
@@ -27,9 +28,9 @@ _ROWS = 4096
 
 
 def open_checkpoint(place: str | os.PathLike[str]) -> Checkpoint:
-    """The checkpoint in a folder (`config.json` and safetensors), or in a GGUF file. Its tensors are mapped, and not
-    read. Warns (`UnreadWarning`) of fields of the configuration that are not read. Where the configuration says that
-    the head is the embedding, and the files have another head, it is that one.
+    """The checkpoint in a folder (`config.json` and safetensors), in a GGUF file, or in one of whisper.cpp. Its
+    tensors are mapped, and not read. Warns (`UnreadWarning`) of fields of the configuration that are not read. Where
+    the configuration says that the head is the embedding, and the files have another head, it is that one.
 
     Raises: UsageError (`bad-checkpoint`) for what cannot be read, is damaged or is not supported.
     """
@@ -37,6 +38,8 @@ def open_checkpoint(place: str | os.PathLike[str]) -> Checkpoint:
     config = config_of(path)
     if config is None:
         return gguf_checkpoint(path)
+    if path.is_file():
+        return ggml_checkpoint(path)
     check_rotary_share(path / CONFIG_FILE, config)
     warn_unread(path / CONFIG_FILE, unread_fields(config))
     files = weight_files(path)

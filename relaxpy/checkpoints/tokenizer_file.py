@@ -29,6 +29,16 @@ _PRECOMPILED_GROWTH = 8
 """The same of one table of replacements of SentencePiece, about."""
 
 
+def _byte_characters() -> list[str]:
+    plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in plain else next(others)) for byte in range(256)]
+
+
+BYTE_CHARACTERS = _byte_characters()
+"""The characters by which byte-level vocabularies write bytes: printable ones as they are, others from U+0100 on."""
+
+
 def tokenizers_package() -> Any:
     """The package tokenizers. Raises: UsageError (`extra-missing`)."""
     try:

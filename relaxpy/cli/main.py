@@ -43,6 +43,7 @@ COMMANDS = {
     "chat": Entry("Talk with a language model."),
     "generate": Entry("Continue a text with a language model."),
     "transcribe": Entry("Write what is spoken in recordings."),
+    "translate": Entry("Translate texts."),
     "serve": Entry("Answer requests to language models over HTTP."),
     "bench-serve": Entry(
         "Measure a server under load.",

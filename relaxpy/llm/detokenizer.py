@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from relaxpy.checkpoints.tokenizer_file import BYTE_CHARACTERS
 from relaxpy.narrow import is_list, is_mapping
 
 if TYPE_CHECKING:
@@ -111,17 +112,7 @@ def _kinds(decoder: Any) -> list[str]:
     return [str(decoder.get("type"))]
 
 
-def _byte_characters() -> dict[str, int]:
-    """The characters by which byte-level vocabularies write bytes: printable ones as they are, others after U+0100."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in shown]
-    return {
-        **{chr(byte): byte for byte in shown},
-        **{chr(256 + n): byte for n, byte in enumerate(others)},
-    }
-
-
-_BYTES = _byte_characters()
+_BYTES = {char: byte for byte, char in enumerate(BYTE_CHARACTERS)}
 
 
 def fallback_byte(text: str) -> bytes | None:

@@ -6,7 +6,7 @@ is not followed, which a warning says if it has another value than the neutral o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,10 @@ class Recommended:
     min_length: int = 0
     """The least, prompt included."""
     stop: tuple[str, ...] = ()
+    begin: tuple[int, ...] = ()
+    """The first tokens of a text of a model with an encoder."""
+    is_ended: bool = False
+    """Whether the last token of a text of the greatest length is its end, whatever the model writes."""
 
     def sampling_after(self, prompt: int) -> Sampling:
         """The options of sampling after a prompt of so many tokens."""
@@ -166,9 +170,12 @@ def _token(name: str, value: Any) -> int | None:
     return value
 
 
-def recommended(folder: Path) -> Recommended:
-    """The generation defaults of the checkpoint in a folder. Warns of fields that are not followed (`UnreadWarning`).
-    Raises: UsageError (`bad-checkpoint`)."""
+def recommended(
+    folder: Path, followed: Collection[str] = (), begin_of: Mapping[str, Any] | None = None
+) -> Recommended:
+    """The generation defaults of the checkpoint in a folder, with the beginning of a text by `begin_of`, its
+    config.json, if there is an encoder. Warns of fields that are not followed (`UnreadWarning`), but for those
+    that the caller follows. Raises: UsageError (`bad-checkpoint`)."""
     path = folder / GENERATION_CONFIG_FILE
     fields = optional_json(path)
     given = {name: value for name, value in fields.items() if value is not None}
@@ -176,7 +183,12 @@ def recommended(folder: Path) -> Recommended:
         found = _recommended(given)
     except UsageError as error:
         raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None
-    warn_unread(path, _not_followed(given))
+    if begin_of is not None:
+        found = replace(found, begin=_begin({**begin_of, **given}))
+        followed = (*followed, *_BEGIN, _END)
+    if _END in followed:
+        found = replace(found, is_ended=given.get(_END) is not None)
+    warn_unread(path, _not_followed({n: v for n, v in given.items() if n not in followed}))
     return found
 
 
@@ -202,6 +214,21 @@ def _recommended(given: Mapping[str, Any]) -> Recommended:
         0 if least is not None else lengths.get("min_length", 0),
         StopStrings(given.get("stop_strings", ())).stops,
     )
+
+
+_BEGIN = "decoder_start_token_id", "forced_bos_token_id"
+_END = "forced_eos_token_id"
+
+
+def _begin(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    """The tokens that a text of a model with an encoder begins with. Raises: UsageError (`bad-checkpoint`)."""
+    found = tuple(fields[name] for name in _BEGIN if fields.get(name) is not None)
+    if not found or any(type(token) is not int or token < 0 for token in found):
+        raise UsageError(
+            "bad-checkpoint",
+            f"{' and '.join(_BEGIN)} are tokens, of which the first one begins texts, got {found}",
+        )
+    return found
 
 
 def _length(name: str, value: Any) -> int:

@@ -23,6 +23,8 @@ from operator import index
 from threading import Lock
 from typing import Any, NoReturn, Unpack
 
+import numpy as np
+
 from relaxpy.checkpoints.config_file import config_of
 from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
 from relaxpy.embedded import embedded_model
@@ -38,12 +40,13 @@ from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
 from relaxpy.serve import Beams, Engine, Limits, PageBook, Piece, Request
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.engine_settings import CONTEXT
+from relaxpy.serve.request import Features
 from relaxpy.serve.sampling import SamplingOptions
 from relaxpy.services import load_transcriber
 
 PREFILL = 512
 """The most tokens of a prompt in a step."""
-SPEECH = ("whisper",)
+SPEECH = ("whisper", "wav2vec2", "hubert", "parakeet_ctc")
 """Types of models that hear."""
 _DEFAULTS = Recommended()
 
@@ -69,7 +72,7 @@ def load(
     memory is taken for `batch` texts of this length. `chat_template` replaces the checkpoint's own template, and
     `tokenizer` its tokenizer.
 
-    For a checkpoint of Whisper it is a `relaxpy.speech.Transcriber`, whose method is `transcribe`.
+    For a model of speech it is a `relaxpy.speech.Transcriber` or `CtcTranscriber`, whose method is `transcribe`.
 
     Raises: UsageError: `bad-checkpoint`, `bad-config` or `bad-weights` for a checkpoint that cannot be read,
     `bad-length` for a context that the model does not have; those of `local_checkpoint` for a name.
@@ -96,7 +99,7 @@ def load(
         tokenizer,
         context=context,
         batch=batch,
-        defaults=recommended(folder),
+        defaults=recommended(folder, begin_of=None if decoder.source is None else config),
         name=checkpoint_name(folder),
     )
 
@@ -122,10 +125,13 @@ class LanguageModel:
         self.decoder, self.tokenizer = decoder, tokenizer
         self.defaults, self.name = defaults, name
         self.batch = _whole("batch", batch)
-        pages = -(-self.context // decoder.page_size) * self.batch
+        source, size = decoder.source, decoder.page_size
+        pages = -(-self.context // size) * self.batch
+        sources = 0 if source is None else -(-source.positions // size) * self.batch
         self._engine = Engine(
-            DecoderModel(decoder, pages), pages=pages, limits=Limits(running=pages), drafts=False
-        )
+            DecoderModel(decoder, pages, source_pages=sources),
+            pages=pages, limits=Limits(running=pages), drafts=False, source_pages=sources,
+        )  # fmt: skip
         self._lock, self._ended = Lock(), deque[int]()
         self._numbers = count()
         self._answer_ends: dict[str | None, frozenset[int]] = {}
@@ -157,7 +163,8 @@ class LanguageModel:
         beams: Beams | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Generation:
-        """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain.
+        """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain. A
+        model with an encoder (BART) reads the prompt, and writes a text of its own: a summary.
 
         `max_tokens` are generated at most (None: as many as the checkpoint says, or until the context is full). Options
         of `sampling` are those of `relaxpy.serve.Sampling`: `temperature`, `top_k`, `top_p`, `min_p`,
@@ -192,6 +199,11 @@ class LanguageModel:
                 "the prompt has no tokens",
                 help="a prompt has at least one token, since the model continues it",
             )
+        features = None
+        if (
+            self.decoder.source is not None
+        ):  # the encoder reads the prompt, and what is written begins anew
+            features, tokens = Features(np.array(tokens)), [*self.defaults.begin]
         if len(tokens) >= self.context:
             raise UsageError(
                 "bad-length",
@@ -211,6 +223,8 @@ class LanguageModel:
             most = self.defaults.most_tokens(len(tokens), room)
         else:
             most = min(_whole("max_tokens", max_tokens), room)
+        if self.defaults.is_ended:
+            most = max(1, most - 1)
         given = {name: value for name, value in sampling.items() if value is not None}
         options: dict[str, Any] = {"seed": secrets.randbits(62), **given}
         chosen = replace(self.defaults.sampling_after(len(tokens)), **options)
@@ -220,11 +234,10 @@ class LanguageModel:
             ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
         if beams is not None:
             beams = replace(beams, num_return_sequences=1)
-        request = Request(0, tuple(tokens), most, chosen, ends, beams=beams)
+        request = Request(0, tuple(tokens), most, chosen, ends, features=features, beams=beams)
+        begins = begins or self.tokenizer.special_tokens.issuperset(tokens)
         text = WrittenText(
-            self.tokenizer.detokenizer(
-                special, begins=begins or self.tokenizer.special_tokens.issuperset(tokens)
-            ),
+            self.tokenizer.detokenizer(special, begins=begins or features is not None),
             StopStrings(self.defaults.stop if stop is None else stop),
             ends,
             min_tokens=chosen.min_tokens,

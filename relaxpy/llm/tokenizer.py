@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from relaxpy.checkpoints import gguf_tokenizer
+from relaxpy.checkpoints.ggml import is_ggml
+from relaxpy.checkpoints.ggml_tokenizer import ggml_tokenizer
 from relaxpy.checkpoints.tokenizer_file import one_line, read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
@@ -75,13 +77,13 @@ class Tokenizer:
 
     @classmethod
     def from_checkpoint(cls, place: str | os.PathLike[str]) -> Self:
-        """The tokenizer of a checkpoint's directory, or of a GGUF file.
+        """The tokenizer of a checkpoint's directory, or of a GGUF file or one of whisper.cpp.
 
         Raises: UsageError (`bad-checkpoint`) for a file that is missing or damaged.
         """
         folder = Path(place)
         if folder.is_file():
-            return cls._from_gguf(folder)
+            return cls._from_file(folder)
         backend = read_tokenizer(folder)
         config = optional_json(folder / TOKENIZER_CONFIG_FILE)
         special = {
@@ -102,8 +104,8 @@ class Tokenizer:
         )
 
     @classmethod
-    def _from_gguf(cls, path: Path) -> Self:
-        found = gguf_tokenizer(path)
+    def _from_file(cls, path: Path) -> Self:
+        found = ggml_tokenizer(path) if is_ggml(path) else gguf_tokenizer(path)
         templates = {
             name: ChatTemplate(text, str(path)) for name, text in found.chat_templates.items()
         }

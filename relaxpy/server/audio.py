@@ -275,7 +275,7 @@ def _written(heard: _Heard, segments: Sequence[Segment]) -> Response:
     code = "en" if heard.task == "translate" else info.language
     data: dict[str, Any] = {
         "task": heard.task,
-        "language": LANGUAGES[code],
+        "language": LANGUAGES.get(code, ""),
         "duration": info.duration,
         "text": text,
     }

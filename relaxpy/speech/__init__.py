@@ -7,9 +7,10 @@
         print(f"{segment.start:.2f} {segment.end:.2f} {segment.text}")
 
 Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by
-a Whisper in relaxpy's engine (`transcriber`). `WhisperModel` and
-`BatchedInferencePipeline` have faster-whisper's interfaces."""
+a Whisper in relaxpy's engine (`transcriber`), or by a model that gives a token for each frame (`ctc`). `WhisperModel`
+and `BatchedInferencePipeline` have faster-whisper's interfaces."""
 
+from relaxpy.speech.ctc import CtcTranscriber, CtcTranscription
 from relaxpy.speech.languages import LANGUAGES
 from relaxpy.speech.live import LiveText, LiveTranscriber
 from relaxpy.speech.load import load_transcriber
@@ -23,6 +24,8 @@ from relaxpy.speech.whisper_model import BatchedInferencePipeline, WhisperModel
 __all__ = [
     "LANGUAGES",
     "BatchedInferencePipeline",
+    "CtcTranscriber",
+    "CtcTranscription",
     "LiveText",
     "LiveTranscriber",
     "LogMel",

@@ -10,7 +10,7 @@ from relaxpy.models.loaded import Scheme
 from relaxpy.speech.load import load_transcriber
 from relaxpy.speech.options import TranscriptionOptionsDict
 from relaxpy.speech.segments import TranscriptionInfo
-from relaxpy.speech.transcriber import Given, Transcription
+from relaxpy.speech.transcriber import Given, Transcriber, Transcription
 
 _SCHEMES = {"default": Scheme(bits=None), "auto": Scheme(bits=None), "float32": Scheme(bits=None)}
 _DEVICES = ("cpu", "auto")
@@ -52,7 +52,14 @@ class WhisperModel:
                 f"WhisperModel has no option {next(iter(options))}",
                 help="threads are set by TVM_NUM_THREADS",
             )
-        self.transcriber = load_transcriber(model_size_or_path, scheme=_SCHEMES[compute_type])
+        found = load_transcriber(model_size_or_path, scheme=_SCHEMES[compute_type])
+        if not isinstance(found, Transcriber):
+            raise UsageError(
+                "bad-arguments",
+                f"{found.name} is no Whisper: it gives a token for each frame",
+                help="load_transcriber(place).transcribe(path)",
+            )
+        self.transcriber = found
 
     @property
     def is_multilingual(self) -> bool:
