@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope
 from relaxpy.nn.tensor import Value
+
+if TYPE_CHECKING:
+    from relaxpy.models.tower_config import TowerConfig
 
 NAMES = {
     "hidden_size": "d_model", "num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads",
@@ -162,8 +165,7 @@ def common_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
 class _Projections(nn.Module):
     """The four linear maps of an attention that reads a source."""
 
-    def __init__(self, config: EncoderDecoderConfig) -> None:
-        self.config = config
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig) -> None:
         hidden, dtype = config.hidden_size, config.dtype
         self.query = nn.Linear(hidden, hidden, config.has_bias("query"), dtype)
         self.key = nn.Linear(hidden, hidden, config.has_bias("key"), dtype)
@@ -172,19 +174,31 @@ class _Projections(nn.Module):
 
 
 class SourceAttention(_Projections):
-    """Attention of every position of a source to all."""
+    """Attention of every position of a source to all, or if `causal` to those up to its own."""
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        """(batch, source, hidden) → the same shape."""
-        batch, source, _ = x.shape
-        heads = self.config.encoder_attention_heads
-        shape = batch, source, heads, self.config.hidden_size // heads
-        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
-        return self.output(op.reshape(op.nn.attention(query, key, value), x.shape))
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, causal: bool = False) -> None:
+        super().__init__(config)
+        self.heads, self.causal_mask = config.encoder_attention_heads, "TopLeft" if causal else None
+
+    def forward(self, x: nn.Tensor, reading: nn.Tensor | None = None) -> nn.Tensor:
+        """(batch, source, hidden) → the same shape; or that of `reading` (batch, count, hidden), which reads the source
+        in its place."""
+        reading = x if reading is None else reading
+        batch, hidden = x.shape[0], x.shape[2]
+        query, key, value = (
+            op.reshape(f(y), (batch, y.shape[1], self.heads, self.query.out_features // self.heads))
+            for f, y in ((self.query, reading), (self.key, x), (self.value, x))
+        )
+        mixed = op.nn.attention(query, key, value, causal_mask=self.causal_mask)
+        return self.output(op.reshape(mixed, (batch, reading.shape[1], hidden)))
 
 
 class CrossAttention(_Projections):
     """Attention of the decoder's tokens to a source."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__(config)
+        self.config = config
 
     def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
         """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the
@@ -237,7 +251,7 @@ class CrossAttention(_Projections):
 class _Layer(nn.Module):
     """The feed-forward network of a layer, and its norms: before each part, or after the sum with its input."""
 
-    def __init__(self, config: EncoderDecoderConfig, inner: int) -> None:
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, inner: int) -> None:
         """`inner` is the width of the network."""
         self.after = config.norm_after
         self.attention_norm = _norm(config)
@@ -257,9 +271,9 @@ class _Layer(nn.Module):
 class SourceLayer(_Layer):
     """A layer of the encoder: attention, then the feed-forward network."""
 
-    def __init__(self, config: EncoderDecoderConfig) -> None:
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, causal: bool = False) -> None:
         super().__init__(config, config.encoder_ffn_dim)
-        self.attention = SourceAttention(config)
+        self.attention = SourceAttention(config, causal)
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
@@ -535,7 +549,7 @@ def sinusoids(config: EncoderDecoderConfig, count: int) -> np.ndarray:
     return found.astype(np.float32)
 
 
-def _norm(config: EncoderDecoderConfig) -> nn.Module:
+def _norm(config: EncoderDecoderConfig | TowerConfig) -> nn.Module:
     return nn.LayerNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
 
 

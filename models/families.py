@@ -1,5 +1,5 @@
 """The families of models, by the name that a checkpoint's `config.json` gives: decoders, models with an encoder and a
-decoder, and encoders of text."""
+decoder, encoders of text, and models of pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
 from relaxpy.models.bart import BartConfig, M2M100Config, MarianConfig, MBartConfig
 from relaxpy.models.bert import BertConfig
+from relaxpy.models.clip import CLIPConfig
 from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.models.dinov2 import Dinov2Config
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
 from relaxpy.models.gpt2 import GPT2Config
@@ -24,6 +26,9 @@ from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
+from relaxpy.models.siglip import SiglipConfig
+from relaxpy.models.tower_config import PictureModelConfig
+from relaxpy.models.vit import ViTConfig
 from relaxpy.models.whisper import WhisperConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
 
@@ -41,6 +46,10 @@ SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
 }
 """Models with an encoder and a decoder."""
 ENCODERS: dict[str, type[BertConfig]] = {BertConfig.model_type: BertConfig}
+PICTURES: dict[str, type[PictureModelConfig]] = {
+    each.model_type: each for each in (ViTConfig, Dinov2Config, CLIPConfig, SiglipConfig)
+}
+"""Models of pictures, or of pictures and texts."""
 
 
 def checkpoint_sources(
@@ -56,7 +65,7 @@ def checkpoint_sources(
 
 def model_config(
     directory: str | os.PathLike[str], dtype: str | None = None
-) -> DecoderConfig | BertConfig:
+) -> DecoderConfig | BertConfig | PictureModelConfig:
     """The configuration of a checkpoint directory, of the family that its `config.json` names. `dtype` is that of a
     decoder's computation; None: that of the checkpoint.
 
@@ -92,9 +101,11 @@ def config_from(
     return family.from_dict(fields, dtype)
 
 
-def _family(fields: Mapping[str, Any], place: str) -> type[DecoderConfig | BertConfig]:
+def _family(
+    fields: Mapping[str, Any], place: str
+) -> type[DecoderConfig | BertConfig | PictureModelConfig]:
     """The family that the fields name."""
-    known = {**FAMILIES, **SEQ2SEQ, **ENCODERS}
+    known = {**FAMILIES, **SEQ2SEQ, **ENCODERS, **PICTURES}
     family = known.get(str(fields.get("model_type")))
     if family is None:
         raise UsageError(

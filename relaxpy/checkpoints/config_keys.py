@@ -38,6 +38,10 @@ _TEXTS = (
     "decoder_start_token_id forced_bos_token_id forced_eos_token_id bad_words_ids"
 )
 """Of models that read a text and write one."""
+_TOWER = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads hidden_act layer_norm_eps"
+)
+_PICTURES = f"{_TOWER} image_size patch_size num_channels"
 READ: Mapping[str, frozenset[str]] = {
     family: frozenset(f"{_DECODERS} {names}".split())
     for family, names in {
@@ -87,8 +91,28 @@ READ: Mapping[str, frozenset[str]] = {
         "type_vocab_size layer_norm_eps hidden_act position_embedding_type is_decoder pad_token_id "
         "tie_word_embeddings".split()  # of a head that sentences do not need
     ),
+    # beside sizes: of heads that vectors do not need
+    "vit": frozenset(f"{_PICTURES} qkv_bias encoder_stride pooler_output_size pooler_act".split()),
+    # of backbones; of training
+    "dinov2": frozenset(
+        f"{_PICTURES} qkv_bias mlp_ratio use_swiglu_ffn apply_layernorm out_features out_indices reshape_hidden_states "
+        "stage_names layerscale_value drop_path_rate use_mask_token".split()
+    ),
+    "clip": frozenset(
+        "text_config vision_config text_config_dict vision_config_dict projection_dim logit_scale_init_value".split()
+    ),
+    "siglip": frozenset({"text_config", "vision_config"}),
 }
 """By `model_type`."""
+PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    family: {
+        # the width of a tower that is alone
+        "text_config": frozenset(f"{_TOWER} vocab_size max_position_embeddings {own}".split()),
+        "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim".split()),
+    }
+    for family, own in {"clip": "projection_dim", "siglip": "projection_size"}.items()
+}
+"""The fields of parts of a `config.json`, by `model_type`."""
 HARMLESS = frozenset(
     # of all models: names, files, training, what transformers returns beside, and how it computes
     "architectures auto_map dtype id2label label2id num_labels model_type name_or_path problem_type return_dict "
@@ -123,8 +147,15 @@ here, and newer ones do not read here either."""
 def unread_fields(config: Mapping[str, Any]) -> list[str]:
     """The fields of a `config.json` that may change numbers and are not read, with their values; of a family that is
     not known, none: it is refused."""
-    read = READ.get(str(config.get("model_type")))
-    return [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
+    family = str(config.get("model_type"))
+    if family not in READ:
+        return []
+    found = unknown_fields(config, READ[family] | HARMLESS, NEUTRAL)
+    for part, read in PARTS.get(family, {}).items():
+        if is_mapping(fields := config.get(part)):
+            unread = unknown_fields(fields, read | HARMLESS, NEUTRAL)
+            found += [f"{part}.{each}" for each in unread]
+    return found
 
 
 _SHARE = "partial_rotary_factor"
