@@ -21,7 +21,7 @@ PARTS = {
     "runtime": ("runtime",),
     "compiler core": ("ir", "shape", "analysis", "transform", "build", "tir", "script"),
     "op": ("op",),
-    "product": ("models", "checkpoints", "llm", "serve", "speech", "server", "cli", "explain"),
+    "product": ("models", "checkpoints", "llm", "serve", "speech", "vision", "server", "cli", "explain"),
     "testing": ("testing",),
     "importers": ("frontend", "onnx", "torch", "jax"),
 }
