@@ -58,12 +58,12 @@ def read_picture(
     if is_ndarray(given):
         return _of_array(given, name or "the array", most_pixels)
     pillow = _pillow()
+    if isinstance(given, bytes | bytearray):
+        return _decoded(pillow, bytes(given), name or "the picture", most_pixels, white)
     other: Any = given
     if isinstance(other, pillow.Image):
         _check_size(other.size, name or "the image", most_pixels)
         return _without_transparency(pillow, other)
-    if isinstance(other, bytes | bytearray | memoryview):
-        return _decoded(pillow, bytes(other), name or "the picture", most_pixels, white)
     try:
         place = str(os.fspath(other))
         data = read_regular(place, MOST_BYTES)

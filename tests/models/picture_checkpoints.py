@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,33 @@ def reference(name: str) -> Any:
 
 
 def write(name: str, place: Path) -> Any:
-    """The same, saved in a folder."""
+    """The same, saved in a folder, with how pictures are resized, and a tokenizer of words where it reads texts."""
     model = reference(name)
     model.save_pretrained(place)
+    height, width = (
+        sides if isinstance(sides := CASES[name][1].get("image_size", 23), list) else (sides, sides)
+    )
+    settings: dict[str, Any] = {"size": {"height": height, "width": width}, "do_center_crop": False}
+    (place / "preprocessor_config.json").write_text(json.dumps(settings))
+    if hasattr(model.config, "text_config"):
+        write_tokenizer(place)
     return model
+
+
+def write_tokenizer(place: Path) -> None:
+    """Words of colors and shapes; texts end with `END`."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = "<pad> <unk> this is a photo of . red green blue gray circle square star".split()
+    vocab = {word: number for number, word in enumerate(words)} | {"<end>": END}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <end>", special_tokens=[("<end>", END)]
+    )
+    tokenizer.save(str(place / "tokenizer.json"))
+    options = {"pad_token": {"content": "<pad>"}, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (place / "tokenizer_config.json").write_text(json.dumps(options))
 
 
 def unit(x: np.ndarray) -> np.ndarray:
