@@ -11,7 +11,7 @@ batches. All of `relaxpy.models.sentence_embedding` is here, too, where the mode
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -76,7 +76,7 @@ class PictureEmbedder(SentenceEmbedder):
         super().__init__(executable, tokenizer, max_tokens, positions, pad)
         self.config, self.processor, self.facts = config, processor, facts
         rows, columns = config.pictures.grid
-        self.batch = max(1, BATCH_TOKENS // (rows * columns))
+        self.patches = rows * columns
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -147,6 +147,12 @@ class PictureEmbedder(SentenceEmbedder):
         `progress` is called after each batch with the number of pictures in it. Raises: UsageError (`bad-picture`)."""
         return self._computed("embed_pictures", pictures, most_pixels, progress)
 
+    def embed_files(
+        self, files: Mapping[str, bytes], *, most_pixels: int = MOST_PIXELS
+    ) -> np.ndarray:
+        """The same of files' contents, by the names that errors call them."""
+        return self._computed("embed_pictures", [*files.values()], most_pixels, names=[*files])
+
     def classify(
         self,
         pictures: Sequence[Picture],
@@ -212,36 +218,25 @@ class PictureEmbedder(SentenceEmbedder):
         pictures: Sequence[Picture],
         most_pixels: int,
         progress: Callable[[int], None] | None = None,
+        names: Sequence[str] = (),
     ) -> np.ndarray:
         """What a function gives for pictures, in batches of one shape."""
         if not len(pictures):
             raise UsageError("bad-arguments", "there are no pictures")
+        names = names or [_name(each, number) for number, each in enumerate(pictures, 1)]
         found: list[np.ndarray] = []
-        for start in range(0, len(pictures), self.batch):
-            part = pictures[start : start + self.batch]
+        batch = max(1, BATCH_TOKENS // self.patches)
+        for start in range(0, len(pictures), batch):
+            part = pictures[start : start + batch]
             pixels = [
-                self.processor(each, _name(each, number), most_pixels=most_pixels)
-                for number, each in enumerate(part, start + 1)
+                self.processor(each, name, most_pixels=most_pixels)
+                for each, name in zip(part, names[start:], strict=False)
             ]
             for _, group in groupby(pixels, key=lambda each: each.shape):
                 found.append(self.vm[function](np.stack([*group])).numpy())
             if progress is not None:
                 progress(len(part))
         return np.concatenate(found)
-
-
-def load_embedder(
-    place: str | Path | None, *, pooling: str | None = None, **options: Any
-) -> SentenceEmbedder:
-    """The embedder of a checkpoint, of pictures or of sentences, by its configuration; None: the installed model of
-    sentences. `options` are those of `from_checkpoint`. Raises: UsageError."""
-    if place is not None:
-        place = local_checkpoint(place)
-        if (config_of(place) or {}).get("model_type") in PICTURES:
-            return PictureEmbedder.from_checkpoint(place, pooling=pooling, **options)
-    if pooling is not None:
-        raise UsageError("bad-arguments", "pooling is for models of pictures without texts")
-    return SentenceEmbedder.from_checkpoint(place, **options)
 
 
 def _family(directory: Path, fields: dict[str, Any]) -> type[PictureModelConfig]:

@@ -58,10 +58,10 @@ def read_picture(
     if is_ndarray(given):
         return _of_array(given, name or "the array", most_pixels)
     pillow = _pillow()
-    if isinstance(given, bytes | bytearray):
-        return _decoded(pillow, bytes(given), name or "the picture", most_pixels, white)
     other: Any = given
-    if isinstance(other, pillow.Image):
+    if isinstance(given, bytes | bytearray):
+        return _decoded(pillow, bytes(other), name or "the picture", most_pixels, white)
+    if _is_image(pillow, given):
         _check_size(other.size, name or "the image", most_pixels)
         return _without_transparency(pillow, other)
     try:
@@ -74,6 +74,10 @@ def read_picture(
     except OSError as error:
         raise _bad(f"cannot read {given}: {error.strerror or error}") from None
     return _decoded(pillow, data, name or place, most_pixels, white)
+
+
+def _is_image(pillow: Any, given: object) -> bool:
+    return isinstance(given, pillow.Image)
 
 
 def _pillow() -> Any:

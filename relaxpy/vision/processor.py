@@ -54,11 +54,11 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """transformers' classes, and the settings that they have where a file has none."""
-_OF_FAMILY = {
+FAMILIES = {
     "vit": "ViTImageProcessor", "clip": "CLIPImageProcessor", "siglip": "SiglipImageProcessor",
     "dinov2": "BitImageProcessor",
 }  # fmt: skip
-"""The class of a family whose file names none."""
+"""Models of pictures, by `model_type`, and the class where a file names none."""
 _KNOWN = frozenset(
     "image_processor_type feature_extractor_type processor_class size crop_size resample do_resize do_center_crop "
     "do_rescale rescale_factor do_normalize image_mean image_std default_to_square do_convert_rgb do_pad "
@@ -113,7 +113,7 @@ class PictureProcessor:
         """The same by the fields of the file; `place` names it in errors."""
         said = fields.get("image_processor_type") or fields.get("feature_extractor_type")
         kind = re.sub("FeatureExtractor$|ImageProcessor(Fast|Pil)$", "ImageProcessor", str(said))
-        kind = kind if said else _OF_FAMILY.get(family, "")
+        kind = kind if said else FAMILIES.get(family, "")
         if kind not in _KINDS:
             raise UsageError(
                 "bad-config",

@@ -11,7 +11,10 @@ import pytest
 
 from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
-from relaxpy.models.picture_embedding import TEMPLATE, PictureEmbedder, load_embedder
+from relaxpy.models.embedders import load_embedder
+from relaxpy.models.families import PICTURES
+from relaxpy.models.picture_embedding import TEMPLATE, PictureEmbedder
+from relaxpy.vision.processor import FAMILIES
 from tests.models.picture_checkpoints import unit, write
 from tests.sweeps import quick_target
 
@@ -118,10 +121,10 @@ def test_labels_of_a_head(
     assert compiled == [1]
     with pytest.raises(UsageError, match="a vit reads pictures, and no texts"):
         embedder.embed(["a cat"])
-    assert load_embedder(place, target=str(quick_target())).embed_pictures(pictures).shape == (
-        3,
-        24,
-    )  # type: ignore[attr-defined]
+    other = load_embedder(place, target=str(quick_target()))
+    assert isinstance(other, PictureEmbedder)
+    assert other.embed_pictures(pictures).shape == (3, 24)
+    assert {*FAMILIES} == {*PICTURES}
 
 
 def test_products_of_bytes_are_near(pictures: list[Path], tmp_path: Path) -> None:
