@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def read_picture(
     if is_ndarray(given):
         return _of_array(given, name or "the array", most_pixels)
     pillow = _pillow()
-    other: Any = given
+    other = cast("Any", given)
     if isinstance(given, bytes | bytearray):
         return _decoded(pillow, bytes(other), name or "the picture", most_pixels, white)
     if _is_image(pillow, given):
