@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -21,6 +20,7 @@ from relaxpy.server.bodies import Body, Token
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.context import Server, answer, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
+from relaxpy.server.pictures import picture_in
 
 _MOST_TEXTS = 2048
 _TEXTS = 64
@@ -207,24 +207,6 @@ class EmbeddingsBody(Body):
             for k, each in enumerate(self.input)
             if not isinstance(each, int)
         ]
-
-
-def picture_in(text: str, place: str) -> bytes:
-    """The file of a picture in a data URI, or in base64 alone. Raises: ApiError, also for an address, from which
-    nothing is fetched."""
-    if text.startswith("data:"):
-        kind, _, text = text.partition(",")
-        if not kind.endswith(";base64"):
-            raise ApiError(f"{place}: a data URI of a picture has ;base64", param=place)
-    elif ":" in text[:40]:
-        raise ApiError(
-            f"{place}: pictures are data URIs, data:image/png;base64,…; nothing is fetched from an address",
-            param=place,
-        )
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise ApiError(f"{place}: it is not base64", param=place) from None
 
 
 async def embeddings(server: Server, request: Request) -> Response:
