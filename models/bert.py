@@ -216,8 +216,12 @@ class BertEncoder(nn.Module):
             mask = op.reshape(op.astype(attention_mask, "float32"), (batch, seq, 1))
             tokens = op.maximum(op.sum(mask, axis=1), 1e-9)
             pooled = op.sum(hidden * mask, axis=1) / tokens
-        length = op.maximum(op.sqrt(op.sum(pooled * pooled, axis=1, keepdims=True)), 1e-12)
-        return pooled / length
+        return unit_length(pooled)
+
+
+def unit_length(x: nn.Tensor) -> nn.Tensor:
+    """Rows (batch, hidden), scaled to length 1; zeros stay zeros."""
+    return x / op.maximum(op.sqrt(op.sum(x * x, axis=1, keepdims=True)), 1e-12)
 
 
 TOKENS = nn.spec.Tensor(("batch", "seq"), "int64")

@@ -21,7 +21,7 @@ drafts in any mixture. `relaxpy.serve.PageBook` keeps the books, with a group of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from relaxpy.models.decoder_config import LINEARS, DecoderConfig
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope, rotate
+
+if TYPE_CHECKING:
+    from relaxpy.models.tower_config import TowerConfig
 
 Cache = tuple[nn.Tensor, nn.Tensor]
 """The KV cache of a layer: keys and values, each (batch, cached tokens, key heads, head)."""
@@ -158,7 +161,7 @@ def _rotated(x: nn.Tensor, angles: Angles) -> nn.Tensor:
 class FeedForward(nn.Module):
     """A gated network (Shazeer, 2020): down(activation(gate(x)) * up(x))."""
 
-    def __init__(self, config: DecoderConfig) -> None:
+    def __init__(self, config: DecoderConfig | TowerConfig) -> None:
         self.act = config.hidden_act
         hidden, inner = config.hidden_size, config.intermediate_size
         self.gate = (

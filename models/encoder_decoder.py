@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from relaxpy.models.source_attention import MASKED, CrossAttention, SourceAttent
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope
+
+if TYPE_CHECKING:
+    from relaxpy.models.tower_config import TowerConfig
 
 NAMES = {
     "hidden_size": "d_model", "num_hidden_layers": "decoder_layers", "num_attention_heads": "decoder_attention_heads",
@@ -179,7 +182,7 @@ def common_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
 class _Layer(nn.Module):
     """The feed-forward network of a layer, and its norms: before each part, or after the sum with its input."""
 
-    def __init__(self, config: EncoderDecoderConfig, inner: int) -> None:
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, inner: int) -> None:
         """`inner` is the width of the network."""
         self.after = config.norm_after
         self.attention_norm = _norm(config)
@@ -199,11 +202,11 @@ class _Layer(nn.Module):
 class SourceLayer(_Layer):
     """A layer of the encoder: attention, then the feed-forward network."""
 
-    def __init__(self, config: EncoderDecoderConfig) -> None:
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, causal: bool = False) -> None:
         super().__init__(config, config.encoder_ffn_dim)
-        self.attention = SourceAttention(config)
+        self.attention = SourceAttention(config, causal)
 
-    def forward(self, x: nn.Tensor, bias: nn.Tensor | None) -> nn.Tensor:
+    def forward(self, x: nn.Tensor, bias: nn.Tensor | None = None) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
         mixed = self.attention(self._before(self.attention_norm, x), bias)
         return self._fed(self._behind(self.attention_norm, x + mixed))
@@ -468,8 +471,10 @@ class EncoderDecoder(nn.Module):
         )
 
 
-def _norm(config: EncoderDecoderConfig) -> nn.Module:
-    return norm_of(config, config.hidden_size)
+def _norm(config: EncoderDecoderConfig | TowerConfig) -> nn.Module:
+    if isinstance(config, EncoderDecoderConfig):
+        return norm_of(config, config.hidden_size)
+    return nn.LayerNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
 
 
 def _distances(

@@ -1,5 +1,5 @@
 """The families of models, by the name that a checkpoint's `config.json` gives: decoders, models with an encoder and a
-decoder, and encoders of text and of sound."""
+decoder, encoders of text and of sound, and models of pictures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
 from relaxpy.models.bart import BartConfig, M2M100Config, MarianConfig, MBartConfig
 from relaxpy.models.bert import BertConfig
+from relaxpy.models.clip import CLIPConfig
 from relaxpy.models.ctc import CtcConfig
 from relaxpy.models.decoder_config import DecoderConfig
+from relaxpy.models.dinov2 import Dinov2Config
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
 from relaxpy.models.gpt2 import GPT2Config
@@ -27,6 +29,9 @@ from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
+from relaxpy.models.siglip import SiglipConfig
+from relaxpy.models.tower_config import PictureModelConfig
+from relaxpy.models.vit import ViTConfig
 from relaxpy.models.t5 import MT5Config, T5Config, UMT5Config
 from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.models.whisper import WhisperConfig
@@ -52,6 +57,10 @@ CTC: dict[str, type[CtcConfig]] = {
     each.model_type: each for each in (Wav2Vec2Config, HubertConfig, ParakeetConfig)
 }
 """Encoders of sound, which give the tokens of frames."""
+PICTURES: dict[str, type[PictureModelConfig]] = {
+    each.model_type: each for each in (ViTConfig, Dinov2Config, CLIPConfig, SiglipConfig)
+}
+"""Models of pictures, or of pictures and texts."""
 
 
 def checkpoint_sources(
@@ -67,7 +76,7 @@ def checkpoint_sources(
 
 def model_config(
     directory: str | os.PathLike[str], dtype: str | None = None
-) -> DecoderConfig | BertConfig:
+) -> DecoderConfig | BertConfig | PictureModelConfig:
     """The configuration of a checkpoint directory, of the family that its `config.json` names. `dtype` is that of a
     decoder's computation; None: that of the checkpoint.
 
@@ -115,9 +124,11 @@ def ctc_config(fields: Mapping[str, Any], place: str = CONFIG_FILE) -> CtcConfig
     return family.from_dict(fields)
 
 
-def _family(fields: Mapping[str, Any], place: str) -> type[DecoderConfig | BertConfig]:
+def _family(
+    fields: Mapping[str, Any], place: str
+) -> type[DecoderConfig | BertConfig | PictureModelConfig]:
     """The family that the fields name."""
-    known = {**FAMILIES, **SEQ2SEQ, **ENCODERS}
+    known = {**FAMILIES, **SEQ2SEQ, **ENCODERS, **PICTURES}
     family = known.get(str(fields.get("model_type")))
     if fields.get("model_type") in CTC:
         raise UsageError(

@@ -253,16 +253,32 @@ def load_or_compile(
             f"{_OLD_VARIABLE} is not read any more: RELAXPY_CACHE_DIR is the folder of all that is kept",
             stacklevel=2,
         )
+    return kept_encoder(
+        lambda: cache_key(directory, target, pooling, precision),
+        lambda: (compile_encoder(directory, target, pooling, precision), None),
+        cache,
+        on_compile,
+    )[0]
+
+
+def kept_encoder(
+    key_of: Callable[[], str],
+    build: Callable[[], tuple[relaxpy.Executable, Any]],
+    cache: bool = True,
+    on_compile: Callable[[], None] | None = None,
+) -> tuple[relaxpy.Executable, Any]:
+    """The executable that `build` makes, and facts with it, as JSON has them: from the user's cache if it has the key,
+    else stored there."""
     kept = cache and kept_folder("") is not None
-    key = f"embed-{cache_key(directory, target, pooling, precision)}" if kept else ""
+    key = f"embed-{key_of()}" if kept else ""
     if kept and (found := find_executable(key)) is not None:
-        return found[0]
+        return found
     if on_compile is not None:
         on_compile()
-    executable = compile_encoder(directory, target, pooling, precision)
+    executable, facts = build()
     if kept:
-        keep_executable(key, relaxpy.VirtualMachine(executable), None)
-    return executable
+        keep_executable(key, relaxpy.VirtualMachine(executable), facts)
+    return executable, facts
 
 
 def checkpoint_weights(directory: Path) -> dict[str, np.ndarray]:
@@ -277,26 +293,39 @@ def compile_encoder(
     `precision` of `PRECISIONS`: with int8 the products with weights are of bytes, and activations are quantised row by
     row in each call."""
     from relaxpy.models import bert
-    from relaxpy.transform import Annotate, Realize
 
-    if precision not in PRECISIONS:
-        raise UsageError(
-            "bad-arguments", f"precision is one of {', '.join(PRECISIONS)}, got {precision!r}"
-        )
-
+    check_precision(precision, PRECISIONS)
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory), pooling)
     bert.load_weights(model, checkpoint_weights(directory))
-    mod, params = model.export({"embed": bert.SPEC["embed"]})
+    return build_encoder(*model.export({"embed": bert.SPEC["embed"]}), target, precision)
+
+
+def check_precision(precision: str, known: Sequence[str]) -> None:
+    """Raises: UsageError (`bad-arguments`)."""
+    if precision not in known:
+        raise UsageError(
+            "bad-arguments", f"precision is one of {', '.join(known)}, got {precision!r}"
+        )
+
+
+def build_encoder(mod: Any, params: Any, target: str, precision: str) -> relaxpy.Executable:
+    """The executable of an encoder's module and weights; with int8 its products are of bytes."""
+    from relaxpy.transform import Annotate, Realize
+
     if precision == "int8":
         mod = Realize()(Annotate()(mod))
     return relaxpy.build(mod, target=target, params=params)
 
 
 def cache_key(
-    directory: Path, target: str, pooling: str = "mean", precision: str = "float32"
+    directory: Path,
+    target: str,
+    pooling: str = "mean",
+    precision: str = "float32",
+    more: str = "",
 ) -> str:
-    """A digest of all inputs of the executable."""
-    facts = f"{target}\n{pooling}\n{precision}\n{sorted(host_features())}\n"
+    """A digest of all inputs of the executable; `more` are those that only some encoders have."""
+    facts = f"{target}\n{pooling}\n{precision}\n{more}\n{sorted(host_features())}\n"
     digest = hashlib.sha256(facts.encode())
     # In a checkout models/ is a link, which `rglob` does not follow.
     for root in (Path(relaxpy.__file__).parent, Path(__file__).parent):

@@ -12,6 +12,7 @@ from relaxpy.nn.tensor import Value
 
 if TYPE_CHECKING:
     from relaxpy.models.encoder_decoder import EncoderDecoderConfig
+    from relaxpy.models.tower_config import TowerConfig
 
 MASKED = -1e30
 """The score of a position that is not there: large enough that exp gives 0, and far from overflow."""
@@ -20,9 +21,8 @@ MASKED = -1e30
 class _Projections(nn.Module):
     """The four linear maps of an attention that reads a source."""
 
-    def __init__(self, config: EncoderDecoderConfig, width: int) -> None:
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, width: int) -> None:
         """`width`: numbers of all heads."""
-        self.config = config
         hidden, dtype = config.hidden_size, config.dtype
         self.query = nn.Linear(hidden, width, config.has_bias("query"), dtype)
         self.key = nn.Linear(hidden, width, config.has_bias("key"), dtype)
@@ -31,19 +31,28 @@ class _Projections(nn.Module):
 
 
 class SourceAttention(_Projections):
-    """Attention of every position of a source to all."""
+    """Attention of every position of a source to all, or if `causal` to those up to its own."""
 
-    def __init__(self, config: EncoderDecoderConfig) -> None:
+    def __init__(self, config: EncoderDecoderConfig | TowerConfig, causal: bool = False) -> None:
         super().__init__(config, config.encoder_width)
+        self.heads, self.width = config.encoder_attention_heads, config.encoder_width
+        self.scale, self.causal_mask = config.attention_scale, "TopLeft" if causal else None
 
-    def forward(self, x: nn.Tensor, bias: nn.Tensor | None) -> nn.Tensor:
-        """(batch, source, hidden) → the same shape; `bias` is that of `nn.attention`."""
-        batch, source, _ = x.shape
-        heads, width = self.config.encoder_attention_heads, self.config.encoder_width
-        shape = batch, source, heads, width // heads
-        query, key, value = (op.reshape(f(x), shape) for f in (self.query, self.key, self.value))
-        mixed = op.nn.attention(query, key, value, bias, scale=self.config.attention_scale)
-        return self.output(op.reshape(mixed, (batch, source, width)))
+    def forward(
+        self, x: nn.Tensor, bias: nn.Tensor | None = None, reading: nn.Tensor | None = None
+    ) -> nn.Tensor:
+        """(batch, source, hidden) → the same shape; or that of `reading` (batch, count, hidden), which reads the source
+        in its place. `bias` is that of `nn.attention`."""
+        reading = x if reading is None else reading
+        batch, head = x.shape[0], self.width // self.heads
+        query, key, value = (
+            op.reshape(f(y), (batch, y.shape[1], self.heads, head))
+            for f, y in ((self.query, reading), (self.key, x), (self.value, x))
+        )
+        mixed = op.nn.attention(
+            query, key, value, bias, scale=self.scale, causal_mask=self.causal_mask
+        )
+        return self.output(op.reshape(mixed, (batch, reading.shape[1], self.width)))
 
 
 class CrossAttention(_Projections):
@@ -51,6 +60,7 @@ class CrossAttention(_Projections):
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__(config, config.num_attention_heads * config.head_dim)
+        self.config = config
 
     def fill(self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch) -> nn.Pages:
         """Write the keys and values of encoders' outputs (batch, source, hidden) into their pages. Returns the

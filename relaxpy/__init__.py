@@ -108,7 +108,7 @@ for _name, _module in _PROVIDERS.items():
 
 _PACKAGES = (
     "analysis", "backend", "ir", "jax", "llm", "nn", "onnx", "op", "runtime", "script", "serve", "shape", "speech",
-    "testing", "tir", "torch", "train", "transform",
+    "testing", "tir", "torch", "train", "transform", "vision",
 )  # fmt: skip
 """Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 

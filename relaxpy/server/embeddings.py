@@ -1,11 +1,10 @@
-"""`POST /v1/embeddings`: sentences as vectors, by a model of the BERT family."""
+"""`POST /v1/embeddings`: sentences and pictures as vectors, by a model of the BERT family, or of pictures."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,23 +13,36 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relaxpy.errors import UsageError
+from relaxpy.models.embedders import load_embedder
 from relaxpy.models.sentence_embedding import SentenceEmbedder
 from relaxpy.server import known_fields
 from relaxpy.server.bodies import Body, Token
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.context import Server, answer, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
+from relaxpy.server.pictures import picture_in
 
 _MOST_TEXTS = 2048
 _TEXTS = 64
 """Texts that are computed before those of another request have their turn."""
 
+_MOST_PICTURES = 64
+_PICTURES = 8
+"""Pictures that are computed before those of another request have their turn."""
+_PIXELS = 1 << 24
+"""The most pixels of a picture: they take seven bytes each while it is decoded."""
+_ALL_PIXELS = 1 << 27
+"""The most pixels of a request's pictures, shared among them."""
 _CHARACTERS = 64
 """The most characters of a text for each token that it may have: longer ones are not tokenized."""
 
 
+Item = str | list[int] | bytes
+"""A text, its tokens, or the file of a picture."""
+
+
 class EmbeddingModel:
-    """A model of sentences."""
+    """A model of sentences, or of pictures."""
 
     def __init__(self, name: str, embedder: SentenceEmbedder) -> None:
         self.name, self.embedder = name, embedder
@@ -40,30 +52,51 @@ class EmbeddingModel:
     async def start(
         cls, name: str, place: str | None, target: str = "llvm", precision: str = "float32"
     ) -> EmbeddingModel:
-        """Load a checkpoint. Raises: UsageError like `SentenceEmbedder.from_checkpoint`."""
-        folder = None if place is None else Path(place)
-        embedder = await asyncio.to_thread(
-            SentenceEmbedder.from_checkpoint, folder, target=target, precision=precision
-        )
+        """Load a checkpoint. Raises: UsageError like `load_embedder`."""
+        embedder = await asyncio.to_thread(load_embedder, place, target=target, precision=precision)
         return cls(name, embedder)
 
-    async def embed(self, texts: Sequence[str | list[int]]) -> tuple[np.ndarray, int]:
-        """The vectors of texts, or of tokens as the model has them, float32 (texts, hidden), and the number of their
-        tokens. Raises: ApiError for one that is too long, or has a token that is none."""
-        vectors: list[np.ndarray] = []
+    async def embed(self, items: Sequence[Item]) -> tuple[np.ndarray, int]:
+        """The vectors of texts, of tokens as the model has them, and of pictures, float32 (items, hidden), and the
+        number of their tokens, which patches of pictures are, too. Raises: UsageError for a text that is too long or
+        has a token that is none, and for what is no picture; ApiError for too many pictures."""
+        pictures = [k for k, each in enumerate(items) if isinstance(each, bytes)]
+        texts = [k for k, each in enumerate(items) if not isinstance(each, bytes)]
+        if len(pictures) > _MOST_PICTURES:
+            raise ApiError(f"at most {_MOST_PICTURES} pictures, got {len(pictures)}", param="input")
+        found: dict[int, np.ndarray] = {}
         count = 0
-        for start in range(0, len(texts), _TEXTS):
-            async with self._lock:
-                own, tokens = await in_thread(self._embedded, texts[start : start + _TEXTS], start)
-            vectors.append(own)
-            count += tokens
-        return np.concatenate(vectors), count
+        pixels = min(_PIXELS, _ALL_PIXELS // max(len(pictures), 1))
+        for numbers, size in ((texts, _TEXTS), (pictures, _PICTURES)):
+            for start in range(0, len(numbers), size):
+                part = numbers[start : start + size]
+                async with self._lock:
+                    own, tokens = await in_thread(self._embedded, items, part, pixels)
+                found |= dict(zip(part, own, strict=True))
+                count += tokens
+        return np.stack([found[k] for k in range(len(items))]), count
 
-    def _embedded(self, texts: Sequence[str | list[int]], start: int) -> tuple[np.ndarray, int]:
-        rows = [self._tokens(text, number) for number, text in enumerate(texts, start)]
+    def _embedded(
+        self, items: Sequence[Item], part: Sequence[int], pixels: int
+    ) -> tuple[np.ndarray, int]:
+        """The vectors of some items, all texts or all pictures."""
+        files = {f"picture {k}": each for k in part if isinstance(each := items[k], bytes)}
+        if files:
+            return self._of_pictures(files, pixels)
+        rows = [self._tokens(each, k) for k in part if not isinstance(each := items[k], bytes)]
         return self.embedder.embed_rows(rows), sum(map(len, rows))
 
+    def _of_pictures(self, files: Mapping[str, bytes], pixels: int) -> tuple[np.ndarray, int]:
+        from relaxpy.models.picture_embedding import PictureEmbedder
+
+        embedder = self.embedder
+        if not isinstance(embedder, PictureEmbedder):
+            raise UsageError("bad-arguments", f"{self.name} reads texts, and no pictures")
+        return embedder.embed_files(files, most_pixels=pixels), embedder.patches * len(files)
+
     def _tokens(self, text: str | list[int], number: int) -> np.ndarray:
+        if self.embedder.tokenizer is None:
+            raise UsageError("bad-arguments", f"{self.name} reads pictures, and no texts")
         most, vocab = self.embedder.max_tokens, self.embedder.tokenizer.get_vocab_size()
         if isinstance(text, str):
             if len(text) > most * _CHARACTERS:
@@ -90,6 +123,58 @@ _Input = Annotated[str, Field(min_length=1)]
 _Tokens = Annotated[list[Token], Field(min_length=1, max_length=MOST_VALUES)]
 
 
+class TextOrImage(Body):
+    """An input as Jina's interface has it: a text, or a picture as a data URI or in base64."""
+
+    text: _Input | None = None
+    image: _Input | None = None
+
+    def item(self, place: str) -> Item:
+        """What it is. Raises: ApiError if it is both or neither."""
+        if (self.text is None) == (self.image is None):
+            raise ApiError(f"{place}: write text or image, one of them", param=place)
+        return (
+            self.text if self.text is not None else picture_in(self.image or "", f"{place}.image")
+        )
+
+
+class ImageUrl(Body):
+    """Where a picture is."""
+
+    url: _Input
+    detail: Literal["auto"] = "auto"
+
+
+class TextPart(Body):
+    """A text of a message."""
+
+    type: Literal["text"]
+    text: _Input
+
+
+class ImagePart(Body):
+    """A picture of a message."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class EmbeddedMessage(Body):
+    """A message as vLLM's interface has it, of which there is one, with one part."""
+
+    role: Annotated[str, Field(max_length=100)] = "user"
+    content: _Input | Annotated[list[TextPart | ImagePart], Field(min_length=1, max_length=1)]
+
+    def item(self) -> Item:
+        """What it has. Raises: ApiError."""
+        if isinstance(self.content, str):
+            return self.content
+        (part,) = self.content
+        if isinstance(part, TextPart):
+            return part.text
+        return picture_in(part.image_url.url, "messages.0.content.0.image_url.url")
+
+
 class EmbeddingsBody(Body):
     """The body of a request for vectors."""
 
@@ -97,28 +182,39 @@ class EmbeddingsBody(Body):
     model: Annotated[str, Field(max_length=1000)] = ""
     input: (
         _Input
-        | Annotated[list[_Input], Field(min_length=1, max_length=_MOST_TEXTS)]
+        | Annotated[list[_Input | TextOrImage], Field(min_length=1, max_length=_MOST_TEXTS)]
         | _Tokens
         | Annotated[list[_Tokens], Field(min_length=1, max_length=_MOST_TEXTS)]
-    )
+        | None
+    ) = None
+    messages: Annotated[list[EmbeddedMessage], Field(min_length=1, max_length=1)] | None = None
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
     """The first so many numbers of each vector, which has length 1 again."""
 
-    def texts(self) -> list[str | list[int]]:
-        """Each text, or its tokens."""
+    def items(self) -> list[Item]:
+        """Each text, its tokens, or a picture. Raises: ApiError."""
+        if (self.input is None) == (self.messages is None):
+            raise ApiError("input: the field is required, or messages in its place", param="input")
+        if self.input is None:
+            return [each.item() for each in self.messages or ()]
         if isinstance(self.input, str):
             return [self.input]
         if isinstance(self.input[0], int):
             return [[token for token in self.input if isinstance(token, int)]]
-        return [each for each in self.input if not isinstance(each, int)]
+        return [
+            each.item(f"input.{k}") if isinstance(each, TextOrImage) else each
+            for k, each in enumerate(self.input)
+            if not isinstance(each, int)
+        ]
 
 
 async def embeddings(server: Server, request: Request) -> Response:
     """Answers a request."""
     body = await server.body(request, EmbeddingsBody)
     model = server.embedder_of(body.model)
-    vectors, tokens = await unless_gone(request, model.embed(body.texts()))
+    items = await in_thread(body.items)
+    vectors, tokens = await unless_gone(request, model.embed(items))
     if body.dimensions is not None:
         if body.dimensions > vectors.shape[1]:
             raise ApiError(f"the vectors have {vectors.shape[1]} dimensions", param="dimensions")

@@ -205,7 +205,7 @@ EMBEDDINGS: Mapping[str, Field] = {
     **_refused("truncate_prompt_tokens truncation_side truncate truncation",
         "a text that is too long is refused: shorten it", False),
     **_refused("input_type prompt_name task instruction", "write it before the text, as the model's card says"),
-    **_refused("messages chat_template", "write input"),
+    **_refused("chat_template", "write input"),
     **_refused("output_dtype", "vectors are float32", "float"),
     **_refused("options mm_processor_kwargs", "it is not offered: leave it out", {}),
 }  # fmt: skip

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 from relaxpy.checkpoints import open_checkpoint
-from relaxpy.checkpoints.config_keys import HARMLESS, READ, unread_fields
+from relaxpy.checkpoints.config_keys import HARMLESS, PARTS, READ, unread_fields
 from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
 from relaxpy.models.bert import BertConfig
 from relaxpy.models.decoder import Decoder, load_weights
 from relaxpy.models.decoder_config import DecoderConfig
-from relaxpy.models.families import CTC, ENCODERS, FAMILIES, SEQ2SEQ, config_from
+from relaxpy.models.families import CTC, ENCODERS, FAMILIES, PICTURES, SEQ2SEQ, config_from
+from relaxpy.models.tower_config import PictureModelConfig
 from relaxpy.runtime.checkpoint import map_tensors
 from tests.llm.checkpoints import write_model
 from tests.models.family_checkpoints import CASES, SIZES, TOKENS
@@ -50,9 +51,11 @@ def theirs(fields: dict[str, Any]) -> Any:
         return None
 
 
-def ours(fields: dict[str, Any]) -> DecoderConfig | BertConfig | str:
+def ours(fields: dict[str, Any]) -> DecoderConfig | BertConfig | PictureModelConfig | str:
     """The configuration, or the text of the error."""
     try:
+        if fields["model_type"] in PICTURES:
+            return PICTURES[fields["model_type"]].from_dict(fields)
         if fields["model_type"] in ENCODERS:
             return BertConfig.from_dict(fields)
         return config_from(fields, "float32")
@@ -215,12 +218,16 @@ def other_values(value: Any) -> Iterator[Any]:
         yield {"rope_type": "linear", "factor": 3.0, "rope_theta": 5.0}
 
 
-@pytest.mark.parametrize("name", [*CASES, "bert"])
+OTHERS = {"bert": "BertConfig", "vit": "ViTConfig", "dinov2": "Dinov2Config"}
+
+
+@pytest.mark.parametrize("name", [*CASES, *OTHERS])
 def test_each_field_is_read_or_changes_nothing(name: str) -> None:
     """Another value of a field that is read changes our configuration, or is an error. All other fields of transformers
     are in the list of those that change nothing."""
-    if name == "bert":
-        fields = json.loads(transformers.BertConfig().to_json_string(use_diff=False))
+    if name in OTHERS:
+        made = getattr(transformers, OTHERS[name])()
+        fields = json.loads(made.to_json_string(use_diff=False))
     else:
         fields = whole_config(name)
     family = fields["model_type"]
@@ -240,7 +247,27 @@ def test_each_field_is_read_or_changes_nothing(name: str) -> None:
 def test_fields_that_nobody_reads_are_named(family: str, tmp_path: Path) -> None:
     fields = {"model_type": family, "attention_multiplier": 0.5, "clip_qkv": None, "use_mup": False}
     assert unread_fields(fields) == ["attention_multiplier = 0.5"]
-    assert {*READ} == {*FAMILIES, *SEQ2SEQ, *ENCODERS, *CTC}
+    assert {*READ} == {*FAMILIES, *SEQ2SEQ, *ENCODERS, *CTC, *PICTURES}
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip"])
+@pytest.mark.parametrize("part", ["text_config", "vision_config"])
+def test_each_field_of_a_part(family: str, part: str) -> None:
+    """Another value of a field of a tower changes our configuration, is an error, or is in a table of those that change
+    nothing."""
+    made = transformers.CONFIG_MAPPING[family]()
+    fields = json.loads(made.to_json_string(use_diff=False))
+    assert unread_fields(fields) == []
+    assert unread_fields({**fields, part: {"rope_theta": 3.0}}) == [f"{part}.rope_theta = 3.0"]
+    plain = ours(fields)
+    for field, value in fields[part].items():
+        changed = [
+            ours({**fields, part: {**fields[part], field: other}}) != plain
+            for other in other_values(value)
+        ]
+        known = PARTS[family][part] | {"eos_token_id"}
+        assert any(changed) or field in known | HARMLESS or not value, field
+        assert field in known or not any(changed), f"{field} is read, and not in the table"
 
 
 def test_a_warning_names_them(tmp_path: Path) -> None:
