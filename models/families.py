@@ -30,9 +30,9 @@ from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
 from relaxpy.models.siglip import SiglipConfig
+from relaxpy.models.t5 import MT5Config, T5Config, UMT5Config
 from relaxpy.models.tower_config import PictureModelConfig
 from relaxpy.models.vit import ViTConfig
-from relaxpy.models.t5 import MT5Config, T5Config, UMT5Config
 from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.models.whisper import WhisperConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files

@@ -150,9 +150,9 @@ PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     **{
         family: {
-        # the width of a tower that is alone
-        "text_config": frozenset(f"{_TOWER} vocab_size max_position_embeddings {own}".split()),
-        "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim".split()),
+            # the width of a tower that is alone
+            "text_config": frozenset(f"{_TOWER} vocab_size max_position_embeddings {own}".split()),
+            "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim".split()),
         }
         for family, own in {"clip": "projection_dim", "siglip": "projection_size"}.items()
     },
