@@ -44,31 +44,32 @@ BUDGET = {
     "importers": 8_000,
 }
 MOST = {
-    "runtime": 20_970,
-    "compiler core": 55_300,
+    "runtime": 21_000,
+    "compiler core": 55_650,
     "op": 23_500,
-    "product": 36_700,
+    "product": 40_900,
     "testing": 7_950,
-    "importers": 22_360,
+    "importers": 22_450,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 
 runtime: the devices' launchers, what a tensor can do (`DLPack`, pages) and what linking keeps of an executable have come
 since; compiler core: convolutions, recurrent layers and their recognition in `tir` (numerics, forms), quantised weights,
-the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels;
+the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels,
+dtypes of half a byte, donated parameters;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
-of checkpoints, models with an encoder, speech with its routes, and models of pictures; testing: the tools of developers are in the wheel;
+of checkpoints, models with an encoder (T5, encoders of sound, towers of pictures), beams over HTTP, translation, speech with its routes, and models of pictures; testing: the tools of developers are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
 """
 
 ISINSTANCE = 15.0
-ISINSTANCE_TODAY = 19.3
+ISINSTANCE_TODAY = 18.6
 """Calls of isinstance for each 1000 lines: 15 is the budget."""
 
 MOST_CLASS_LINES = 300
 CLASS_LINES = {
     "models/decoder_config.py DecoderConfig": 320,
-    "relaxpy/analysis/well_formed.py _Checker": 400,
+    "relaxpy/analysis/well_formed.py _Checker": 410,
     "relaxpy/backend/cpu/rules/attention_in_place.py InPlaceProgram": 340,
     "relaxpy/backend/cpu/rules/attention_lanes.py LanesProgram": 540,
     "relaxpy/backend/cpu/rules/attention_tiles.py TilesProgram": 440,
@@ -76,7 +77,7 @@ CLASS_LINES = {
     "relaxpy/backend/cpu/rules/convolution.py _Writer": 420,
     "relaxpy/backend/cpu/rules/matmul.py ProductWriter": 440,
     "relaxpy/backend/cpu/rules/nests.py StageWriter": 460,
-    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 620,
+    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 630,
     "relaxpy/backend/cpu/rules/recurrent.py _Program": 440,
     "relaxpy/backend/cpu/rules/window.py _Writer": 400,
     "relaxpy/backend/gpu/schedule/attention_tile.py AttentionTile": 400,
@@ -88,7 +89,7 @@ CLASS_LINES = {
     "relaxpy/onnx/writer.py Writer": 540,
     "relaxpy/op/block_builder.py BlockBuilder": 320,
     "relaxpy/op/deduction.py Deduction": 440,
-    "relaxpy/op/resize.py Resize": 400,
+    "relaxpy/op/resize.py Resize": 420,
     "relaxpy/runtime/link.py Emitter": 600,
     "relaxpy/runtime/sizes.py Sizes": 380,
     "relaxpy/runtime/verifier/function.py Function": 400,
@@ -107,7 +108,7 @@ issue)."""
 
 MOST_ATTRIBUTES = 12
 ATTRIBUTES = {
-    "relaxpy/analysis/live_ranges.py Liveness": 15,
+    "relaxpy/analysis/live_ranges.py Liveness": 16,
     "relaxpy/backend/cpu/pack_weights.py _Packer": 14,
     "relaxpy/backend/cpu/rules/attention_access.py Access": 15,
     "relaxpy/backend/cpu/rules/attention_in_place.py InPlaceProgram": 14,
@@ -120,7 +121,7 @@ ATTRIBUTES = {
     "relaxpy/backend/cpu/rules/matmul_factors.py Factors": 13,
     "relaxpy/backend/cpu/rules/matmul_formula.py Formula": 14,
     "relaxpy/backend/cpu/rules/matmul_registers.py RegisterWriter": 16,
-    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 33,
+    "relaxpy/backend/cpu/rules/paged_attention.py _Program": 34,
     "relaxpy/backend/cpu/rules/paged_tile.py Tiles": 16,
     "relaxpy/backend/cpu/rules/quantized_tiles.py ByteTiles": 17,
     "relaxpy/backend/cpu/rules/recurrent.py _Program": 33,
@@ -143,7 +144,7 @@ ATTRIBUTES = {
     "relaxpy/script/parser_module.py ModuleParser": 17,
     "relaxpy/serve/client.py EngineClient": 13,
     "relaxpy/server/answer_parser.py AnswerParser": 16,
-    "relaxpy/tir/writer/paged_attention.py _Row": 18,
+    "relaxpy/tir/writer/paged_attention.py _Row": 19,
     "relaxpy/tir/writer/recurrent.py Row": 16,
     "relaxpy/tir/writer/sampling.py _Draw": 13,
     "relaxpy/transform/quantize_weights.py _Quantizer": 13,
