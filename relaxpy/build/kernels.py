@@ -44,7 +44,15 @@ from relaxpy.tir.prim_func import PrimFunc, given_workspaces
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
-    *("identity.py", "narrow.py", "services.py", "target.py", "transform/phases.py", "version.py"),
+    *(
+        "half_bytes.py",
+        "identity.py",
+        "narrow.py",
+        "services.py",
+        "target.py",
+        "transform/phases.py",
+        "version.py",
+    ),
     *("runtime/bytecode.py", "runtime/codec.py", "runtime/dtype.py", "runtime/integers.py"),
     *("runtime/kernel_params.py", "runtime/terms.py", "runtime/devices/image.py"),
 )
