@@ -130,7 +130,7 @@ def _family(
     """The family that the fields name."""
     known = {**FAMILIES, **SEQ2SEQ, **ENCODERS, **PICTURES}
     family = known.get(str(fields.get("model_type")))
-    if fields.get("model_type") in CTC:
+    if str(fields.get("model_type")) in CTC:
         raise UsageError(
             "bad-config",
             f"{place} is for a model of type {fields['model_type']!r}, which hears, and writes no other texts",

@@ -238,7 +238,7 @@ def test_the_key_says_what_is_built() -> None:
         fields: dict[str, Any], scheme: Scheme, target: str = "llvm", dtype: Any = np.float32
     ) -> str | None:
         stored = {"norm": Floats.of(np.zeros(2, dtype))}
-        return loaded._key(Checkpoint(Path("x"), (), fields, stored), scheme, target)
+        return loaded.kept_key(Checkpoint(Path("x"), (), fields, stored), scheme, target)
 
     known = {
         key(FIELDS, Scheme()),
