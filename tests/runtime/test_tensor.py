@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.half_bytes import SHARED
 from relaxpy.runtime.dtype import INFO, to_numpy
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_any, from_numpy, tensor_at
 
@@ -29,7 +30,8 @@ def test_every_element_type_round_trips_without_a_copy(name: str) -> None:
     array = np.zeros((2, 3), to_numpy(name))
     tensor = taken(array)
     assert tensor.dtype == name
-    assert tensor.pointer == address(array)
+    # numpy keeps an element of half a byte in a byte of its own
+    assert (tensor.pointer == address(array)) == (name not in SHARED)
     assert tensor_at(tensor.pointer, (2, 3), name, array).numpy().dtype == array.dtype
 
 
