@@ -19,11 +19,9 @@ from typing import Any, ClassVar, Self
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import config_fields, read_config, whole
+from relaxpy.models.source_attention import MASKED
 from relaxpy.nn import op
 from relaxpy.runtime.checkpoint import Source
-
-MASKED = -1e30
-"""Added to the score of a frame that is not there: large enough that exp gives 0, and far from overflow."""
 
 
 @dataclass(frozen=True)

@@ -65,11 +65,11 @@ class Norm(nn.RMSNorm):
         return op.astype(wide, x.dtype)
 
 
-def norm_of(config: DecoderConfig, size: int) -> nn.Module:
+def norm_of(config: DecoderConfig | TowerConfig, size: int) -> nn.Module:
     """The norm of a configuration over the last axis."""
-    if config.layer_norm:
-        return nn.LayerNorm(size, config.rms_norm_eps, config.dtype)
-    return Norm(config, size)
+    if isinstance(config, DecoderConfig) and not config.layer_norm:
+        return Norm(config, size)
+    return nn.LayerNorm(size, config.rms_norm_eps, config.dtype)
 
 
 class Attention(nn.Module):

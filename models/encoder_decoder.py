@@ -472,9 +472,7 @@ class EncoderDecoder(nn.Module):
 
 
 def _norm(config: EncoderDecoderConfig | TowerConfig) -> nn.Module:
-    if isinstance(config, EncoderDecoderConfig):
-        return norm_of(config, config.hidden_size)
-    return nn.LayerNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
+    return norm_of(config, config.hidden_size)
 
 
 def _distances(

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -183,12 +183,7 @@ def load_decoder(
     """
     checkpoint = open_checkpoint(place)
     scheme = scheme or Scheme.of(checkpoint)
-    key = kept_key(checkpoint, scheme, target) if keep else None
-    found = find_executable(key) if key is not None else None
-    exe, facts = found or _built(checkpoint, scheme, target, keep)
-    vm = VirtualMachine(exe)
-    if found is None and key is not None:
-        keep_executable(key, vm, facts)
+    vm, facts = kept_or_built(checkpoint, scheme, target, keep, _built)
     tensors, names = _tensors(checkpoint, facts)
     keep = keep and facts["identity"] is not None
     packed = vm.pack(tensors, names=names, keep=keep, unused=facts["unused"])
@@ -204,6 +199,24 @@ def load_decoder(
         None if facts["source"] is None else SourceShape(**facts["source"]),
         tuple((layer, head) for layer, head in facts["alignment_heads"]),
     )
+
+
+def kept_or_built(
+    checkpoint: Checkpoint,
+    scheme: Scheme,
+    target: str,
+    keep: bool,
+    build: Callable[[Checkpoint, Scheme, str, bool], tuple[Executable, dict[str, Any]]],
+) -> tuple[VirtualMachine, dict[str, Any]]:
+    """A model's executable and what is known of it beside: with `keep` those that are kept, if they are, and else kept
+    from now on."""
+    key = kept_key(checkpoint, scheme, target) if keep else None
+    found = find_executable(key) if key is not None else None
+    exe, facts = found or build(checkpoint, scheme, target, keep)
+    vm = VirtualMachine(exe)
+    if found is None and key is not None:
+        keep_executable(key, vm, facts)
+    return vm, facts
 
 
 def load_adapters(

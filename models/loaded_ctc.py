@@ -16,10 +16,9 @@ import numpy as np
 
 from relaxpy.checkpoints import Checkpoint, open_checkpoint
 from relaxpy.errors import UsageError
-from relaxpy.models.loaded import Scheme, identity_of, kept_key, source_of
+from relaxpy.models.loaded import Scheme, identity_of, kept_or_built, source_of
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine
 from relaxpy.runtime.checkpoint import Tensors
-from relaxpy.runtime.kept_executables import find_executable, keep_executable
 
 _FLOATS = Scheme(bits=None)
 _NARROW = ("bfloat16", "float16")
@@ -67,12 +66,7 @@ def load_ctc(
     """
     checkpoint = open_checkpoint(place)
     scheme = _checked(scheme or _FLOATS, checkpoint)
-    key = kept_key(checkpoint, scheme, target) if keep else None
-    found = find_executable(key) if key is not None else None
-    exe, facts = found or _built(checkpoint, scheme, target, keep)
-    vm = VirtualMachine(exe)
-    if found is None and key is not None:
-        keep_executable(key, vm, facts)
+    vm, facts = kept_or_built(checkpoint, scheme, target, keep, _built)
     identity = identity_of(checkpoint) if keep else None
     arrays = {name: stored.decoded() for name, stored in checkpoint.tensors.items()}
     packed = vm.pack(
@@ -81,8 +75,9 @@ def load_ctc(
         keep=identity is not None,
         unused=facts["unused"],
     )
-    numbers = (facts[name] for name in ("vocab_size", "blank", "hop", "reach", "has_features"))
-    return LoadedCtc(vm, packed, *numbers, checkpoint.config)
+    names = ("vocab_size", "blank", "hop", "reach", "has_features")
+    numbers = {name: facts[name] for name in names}
+    return LoadedCtc(vm, packed, config=checkpoint.config, **numbers)
 
 
 def _checked(scheme: Scheme, checkpoint: Checkpoint) -> Scheme:

@@ -20,8 +20,9 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim
 from relaxpy.models.checkpoint import flag, whole
-from relaxpy.models.ctc import MASKED, CtcConfig, both, mask
+from relaxpy.models.ctc import CtcConfig, both, mask
 from relaxpy.models.log_mel import mel_filters
+from relaxpy.models.source_attention import MASKED
 from relaxpy.narrow import is_mapping
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation

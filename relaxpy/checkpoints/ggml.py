@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.checkpoints.gguf_blocks import OTHERS, TYPES, GgufRows
-from relaxpy.checkpoints.stored import Checkpoint, Coded, Floats, Stored, row_count
+from relaxpy.checkpoints.gguf import stored_tensor, tensor_bytes
+from relaxpy.checkpoints.stored import Checkpoint, Floats, Stored
 from relaxpy.errors import UsageError
 from relaxpy.files import open_regular
-from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.tensor import Array
 
 MAGIC = 0x67676D6C
@@ -195,7 +194,7 @@ class _Reader:
             name = bytes(self.skip(length, what)).decode("utf-8", "replace")
             if min(shape) < 1 or math.prod(shape) > 1 << 48:
                 raise self.bad(f"tensor {name} has sizes {shape}")
-            data = self.skip(self.nbytes(name, shape, kind), f"tensor {name}")
+            data = self.skip(tensor_bytes(name, shape, kind, self.bad), f"tensor {name}")
             theirs = named(name)
             if theirs is None:
                 raise self.bad(f"it has the tensor {name}, which no Whisper has")
@@ -203,25 +202,8 @@ class _Reader:
                 raise self.bad(f"it has the tensor {name} twice")
             if name.startswith("encoder.conv") and name.endswith("bias"):
                 shape = shape[:-1] if shape[-1:] == (1,) and rank == 2 else shape
-            found[theirs] = _stored(shape, kind, np.frombuffer(data, np.uint8))
+            found[theirs] = stored_tensor(shape, kind, np.frombuffer(data, np.uint8), _Aligned)
         return found
-
-    def nbytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
-        """The size of a tensor in bytes."""
-        if kind not in TYPES:
-            known = OTHERS.get(kind, f"number {kind}")
-            raise self.bad(
-                f"tensor {name} is of type {known}, which is not supported",
-                help=f"supported are {', '.join(each for each, _ in TYPES.values())}",
-            )
-        title, form = TYPES[kind]
-        if isinstance(form, str):
-            return math.prod(shape) * dtypes.info(form).itemsize
-        if shape[-1] % form.size:
-            raise self.bad(
-                f"tensor {name}, {title}, has rows of {shape[-1]}, and blocks have {form.size} weights"
-            )
-        return math.prod(shape) // form.size * form.nbytes
 
     def numbers(self, form: str, of: str) -> tuple[Any, ...]:
         """The numbers of a `struct` format."""
@@ -241,13 +223,3 @@ class _Reader:
         return UsageError(
             "bad-checkpoint", f"{self.path} cannot be read as a file of whisper.cpp: {reason}", help=help
         )  # fmt: skip
-
-
-def _stored(shape: tuple[int, ...], kind: int, data: Array) -> Stored:
-    """A tensor over its bytes."""
-    title, form = TYPES[kind]
-    if isinstance(form, str):
-        array = data.view(dtypes.to_numpy(form)).reshape(shape)
-        return _Aligned(shape, title, data.nbytes, array=array)
-    rows = GgufRows(form, data.reshape(row_count(shape), shape[-1] // form.size * form.nbytes))
-    return Coded(shape, title, data.nbytes, rows=rows, form=form.kept, codes=form.kept)

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,39 @@ def bad(path: Path, reason: str, help: str | None = None) -> UsageError:
     return UsageError("bad-checkpoint", f"{path} cannot be read as GGUF: {reason}", help=help)
 
 
+def tensor_bytes(
+    name: str, shape: tuple[int, ...], kind: int, bad: Callable[..., UsageError]
+) -> int:
+    """The size in bytes of a tensor of a type by its number. Raises: what `bad` makes of a reason, and of a `help`."""
+    if kind not in TYPES:
+        known = OTHERS.get(kind, f"number {kind}")
+        raise bad(
+            f"tensor {name} is of type {known}, which is not supported",
+            help=f"supported are {', '.join(each for each, _ in TYPES.values())}",
+        )
+    title, form = TYPES[kind]
+    if isinstance(form, str):
+        return math.prod(shape) * dtypes.info(form).itemsize
+    if shape[-1] % form.size:
+        raise bad(
+            f"tensor {name}, {title}, has rows of {shape[-1]}, and blocks have {form.size} weights"
+        )
+    return math.prod(shape) // form.size * form.nbytes
+
+
+def stored_tensor(
+    shape: tuple[int, ...], kind: int, data: Array, floats: type[Floats] = Floats
+) -> Stored:
+    """A tensor over its bytes."""
+    title, form = TYPES[kind]
+    if isinstance(form, str):
+        array = data.view(dtypes.to_numpy(form)).reshape(shape)
+        return floats(shape, title, data.nbytes, array=array)
+    width = shape[-1] // form.size * form.nbytes
+    rows = GgufRows(form, data.reshape(row_count(shape), width))
+    return Coded(shape, title, data.nbytes, rows=rows, form=form.kept, codes=form.kept)
+
+
 class _Reader:
     """Reads a header from its beginning to its end."""
 
@@ -220,45 +254,18 @@ class _Reader:
         for name, shape, kind, offset in infos:
             if offset % align:
                 raise self.bad(f"tensor {name} is at {offset}, not at a multiple of {align}")
-            begin, size = start + offset, self.nbytes(name, shape, kind)
+            begin, size = start + offset, tensor_bytes(name, shape, kind, self.bad)
             if begin + size > self.size:
                 raise self.bad(
                     f"tensor {name} ends {begin + size - self.size} bytes after the file: it is truncated"
                 )
-            found[name] = self.stored(shape, kind, self.memory[begin : begin + size])
+            found[name] = stored_tensor(shape, kind, self.memory[begin : begin + size])
             ends.append((begin, begin + size, name))
         ends.sort()
         for (_, end, first), (begin, _, second) in itertools.pairwise(ends):
             if begin < end:
                 raise self.bad(f"tensors {first} and {second} overlap")
         return found
-
-    def nbytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
-        """The size of a tensor in bytes."""
-        if kind not in TYPES:
-            known = OTHERS.get(kind, f"number {kind}")
-            raise self.bad(
-                f"tensor {name} is of type {known}, which is not supported",
-                help=f"supported are {', '.join(each for each, _ in TYPES.values())}",
-            )
-        title, form = TYPES[kind]
-        if isinstance(form, str):
-            return math.prod(shape) * dtypes.info(form).itemsize
-        if shape[-1] % form.size:
-            raise self.bad(
-                f"tensor {name}, {title}, has rows of {shape[-1]}, and blocks have {form.size} weights"
-            )
-        return math.prod(shape) // form.size * form.nbytes
-
-    def stored(self, shape: tuple[int, ...], kind: int, data: Array) -> Stored:
-        """A tensor over its bytes."""
-        title, form = TYPES[kind]
-        if isinstance(form, str):
-            array = data.view(dtypes.to_numpy(form)).reshape(shape)
-            return Floats(shape, title, data.nbytes, array=array)
-        width = shape[-1] // form.size * form.nbytes
-        rows = GgufRows(form, data.reshape(row_count(shape), width))
-        return Coded(shape, title, data.nbytes, rows=rows, form=form.kept, codes=form.kept)
 
     def string(self, of: str) -> str:
         """A length and UTF-8."""
