@@ -209,10 +209,18 @@ def _asked_live(
     return found
 
 
-def _hear_live(transcriber: Transcriber, asked: dict[str, Any]) -> None:
+def _hear_live(transcriber: Transcriber | CtcTranscriber, asked: dict[str, Any]) -> None:
     """Write what is spoken into stdin. On a terminal, what may change is shown after what is certain."""
     import numpy as np
 
+    from relaxpy.speech import Transcriber
+
+    if not isinstance(transcriber, Transcriber):
+        raise UsageError(
+            "bad-arguments",
+            f"{transcriber.name} gives a token for each frame, and takes no --live",
+            help="a Whisper takes it: --model openai/whisper-base",
+        )
     hearing, held, begun = transcriber.live(**asked), b"", False
     is_shown = sys.stderr.isatty() and sys.stdout.isatty()
 

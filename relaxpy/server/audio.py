@@ -22,7 +22,7 @@ from relaxpy.server.errors import ApiError
 from relaxpy.server.forms import FORM
 from relaxpy.server.logprobs import LEAST
 from relaxpy.server.speech_model import SpeechModel
-from relaxpy.speech import LANGUAGES, Segment, TranscriptionInfo
+from relaxpy.speech import LANGUAGES, Segment, Transcriber, TranscriptionInfo
 from relaxpy.speech.formats import written
 from relaxpy.speech.options import TEMPERATURES, TranscriptionOptionsDict
 
@@ -175,6 +175,14 @@ class _Heard:
     start: float = field(default_factory=perf_counter)
     info: TranscriptionInfo | None = None
 
+    def __post_init__(self) -> None:
+        """Raises: ApiError for what the model does not have."""
+        if self.body.include and not isinstance(self.model.transcriber, Transcriber):
+            raise ApiError(
+                f"{self.model.name} gives a token for each frame, and takes no include: a Whisper does",
+                param="include",
+            )
+
     async def segments(self) -> AsyncGenerator[Segment]:
         """The segments as they come, counted at the end. Raises: ApiError."""
         settings = self.server.settings
@@ -204,9 +212,10 @@ class _Heard:
 
     def logprobs(self, segments: Sequence[Segment]) -> dict[str, Any]:
         """Those of the tokens of text, if they were asked for."""
-        if not self.body.include:
+        transcriber = self.model.transcriber
+        if not self.body.include or not isinstance(transcriber, Transcriber):
             return {}
-        vocabulary = self.model.transcriber.vocabulary
+        vocabulary = transcriber.vocabulary
         found: list[dict[str, Any]] = []
         for each in segments:
             for token, logprob in zip(each.tokens, each.logprobs, strict=True):

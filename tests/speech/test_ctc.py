@@ -153,11 +153,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = run(*option)
         assert f"takes no {option[0].strip('-').replace('-', '_')}" in done.stderr
         assert done.exit_code == 1
+    live = CliRunner().invoke(transcribe, ["-", "--live", "--model", str(tmp_path)])
+    assert "takes no --live" in str(live.exception)
 
 
 def test_in_a_server() -> None:
     """What is known, and then the segments; the form that answers have, without a language."""
     from relaxpy.server.audio import SpeechBody, _Heard, _written
+    from relaxpy.server.errors import ApiError
     from relaxpy.server.speech_model import SpeechModel
 
     sound = encoded(spoken("AB C_D"), 16_000, "wav")
@@ -179,6 +182,10 @@ def test_in_a_server() -> None:
     assert answer["segments"][0]["tokens"] == [2, 3, 4, 5]
     with pytest.raises(UsageError, match="takes no language"):
         asyncio.run(ask(language="de"))
+    with pytest.raises(
+        ApiError, match="spelled gives a token for each frame, and takes no include"
+    ):
+        asyncio.run(ask(include=["logprobs"]))
 
 
 def test_best_path() -> None:
