@@ -565,7 +565,7 @@ def _places_of(at: Site, flat: Expr, sizes: Any, strides: Any, offset: Any) -> A
 def repeat_interleave(at: Site, repeats: Expr, total: Any = None) -> Any:
     """Each index as often as its element says: the number of ends of runs that are not after a place."""
     repeats = at.cast(repeats, "int64")
-    count = SymVar(at.importer.fresh("count")).dim
+    count = SymVar(at.importer.fresh("count"), signed=True).dim
     at.match(
         at.emit(op.tensor_to_scalar(at.emit(op.sum(repeats)))), PrimType("int64", count), "count"
     )
