@@ -418,8 +418,9 @@ class Op(Operator):
                 if isinstance(value, int)
                 else "float32"
             )
-        low, high = dtype.limits
-        exact = not dtype.is_int or (not isinstance(value, float) and low <= value <= high)
+        exact = not dtype.is_int or (
+            not isinstance(value, float) and dtype.limits[0] <= value <= dtype.limits[1]
+        )
         if not exact or (dtype.is_bool and not isinstance(value, bool)):
             raise DeduceError(
                 "op-dtype",

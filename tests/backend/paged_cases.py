@@ -84,7 +84,8 @@ class Case:
             for name, (shape, dtype) in shapes.items()
         )
         optional = ("sinks", "key_scales", "value_scales", "bias")
-        given = [*shapes][:6] + [name if name in shapes else "()" for name in optional]
+        last = max((n for n, name in enumerate(optional, 1) if name in shapes), default=0)
+        given = [*shapes][:6] + [name if name in shapes else "()" for name in optional[:last]]
         options = {
             "scale": op.scale,
             "causal": op.causal,

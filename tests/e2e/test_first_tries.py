@@ -107,7 +107,7 @@ TOLD = {
     "annotated(\"R.Tensor((4,), 'fp32')\")": '"float32"',
     "annotated(\"R.Tensor((4,), 'fp64')\")": '"float64"',
     "annotated(\"R.Tensor((4,), 'float62')\")": "did you mean 'float64'",
-    "annotated(\"R.Tensor((4,), 'int4')\")": "int8 or uint8",
+    "annotated(\"R.Tensor((4,), 'int2')\")": "int8 or uint8",
     # layers
     "nn.Reverse_Sequence()": "nn.op.reverse_sequence(x)",
     "nn.Sequential(3)": "a Sequential contains modules",
@@ -396,7 +396,7 @@ def test_devices_are_those_of_the_build() -> None:
         Of(lambda _, x: x.to("cuda")).export(SPEC)
 
 
-@pytest.mark.parametrize("dtype", ["float8", "float8_e4m3", "fp8", "int4", "float4", "uint2"])
+@pytest.mark.parametrize("dtype", ["float8", "float8_e4m3", "fp8", "int2", "float4", "uint2"])
 def test_narrow_dtypes_get_no_wrong_suggestion(dtype: str) -> None:
     with pytest.raises(relaxpy.RelaxError, match="unknown dtype") as caught:
         annotated(f"R.Tensor((4,), '{dtype}')")

@@ -13,7 +13,7 @@ from relaxpy.op.pair import ROW, Pair
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"dtype": "int4"}, "codes are of int8, uint8"),
+        ({"dtype": "int2"}, "codes are of int8, uint8"),
         ({"rounding": "up"}, "half_to_even, half_away"),
         ({"axis": "rows"}, "axis is a number, 'row' or None"),
         ({"dtype": "uint8", "symmetric": True}, "unsigned codes are not symmetric"),
