@@ -198,10 +198,11 @@ def memory_cases() -> list[Case]:
 
 
 def _every_dtype() -> list[tuple[str, np.ndarray]]:
+    from relaxpy.half_bytes import SHARED
     from relaxpy.runtime import dtype as dtypes
 
     found: list[tuple[str, np.ndarray]] = []
-    for name in dtypes.INFO:
+    for name in (each for each in dtypes.INFO if each not in SHARED):  # refused for other machines
         kind = dtypes.to_numpy(name)
         if kind.kind in "iu":
             limits = np.iinfo(kind)

@@ -59,9 +59,10 @@ export class Store {
       const response = await this.#fetch("model.json", { cache: "no-cache" });
       data = new Uint8Array(await this.#watched(response.arrayBuffer()));
     } catch (error) {
-      if (this.signal?.aborted || (error instanceof RelaxError && error.code === "file-read")) throw error;
+      const told = error instanceof RelaxError ? error : this.#interrupted("model.json", "", error);
+      if (told.code === "file-read") throw told; // refused, or cancelled
       data = await this.#keptManifest(url);
-      if (data === null) throw error instanceof RelaxError ? error : this.#interrupted("model.json", "", error);
+      if (data === null) throw told;
     }
     if (wanted) await this.#verify("model.json", data, wanted);
     try {
