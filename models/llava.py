@@ -1,5 +1,5 @@
-"""LLaVA 1.5 (Liu et al., 2024): a CLIP or SigLIP, whose states of an inner layer two linear maps make rows of a decoder,
-one for each patch."""
+"""LLaVA 1.5 (Liu et al., 2024): a CLIP or SigLIP, of whose states in an inner layer two linear maps make rows of a
+decoder, one for each patch."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from relaxpy.narrow import is_mapping
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.runtime.checkpoint import Source, best_layout
+from relaxpy.serve.pictures import PictureShape
 
 TEXTS: Mapping[str, type[DecoderConfig]] = {
     each.model_type: each for each in (LlamaConfig, MistralConfig, Qwen2Config)
@@ -72,6 +73,10 @@ class LlavaVision(VisionConfig):
         rows, columns = self.tower.grid
         return rows * columns + len(self.tower.class_shape[:1]) - self.drops_first
 
+    def shape(self, hidden: int) -> PictureShape:
+        """See `VisionConfig.shape`."""
+        return PictureShape(hidden, self.token, self.tokens, self.tower.image_size)
+
     def module(self, config: DecoderConfig) -> nn.Module:
         """See `VisionConfig.module`."""
         return LlavaEyes(self, config.hidden_size)
@@ -100,7 +105,9 @@ class LlavaVision(VisionConfig):
         """The last layers, of which no state is read, and what makes one vector of a picture."""
         whole = replace(self.tower, num_hidden_layers=self.layers)
         config = self.family(whole, pooling="norm")
-        computed = {source.name for source in self.family(self.tower, pooling="norm").sources().values()}
+        computed = {
+            source.name for source in self.family(self.tower, pooling="norm").sources().values()
+        }
         lasts = {source.name for source in config.sources().values()} - computed
         lasts |= {f"vision_model.post_layernorm.{kind}" for kind in ("weight", "bias")}
         lasts |= {*config.unused()} | {*_HEAD}
@@ -209,7 +216,9 @@ def _tower(
     whole(seen, "num_hidden_layers", most=1 << 10)
     given = {"vision_config": {**seen, "vision_use_head": True}}
     if issubclass(family, SiglipConfig):  # whose texts have vectors of the same width
-        given["text_config"] = {"projection_size": seen.get("hidden_size", family.sizes["hidden_size"])}
+        given["text_config"] = {
+            "projection_size": seen.get("hidden_size", family.sizes["hidden_size"])
+        }
     return family.from_dict(given, dtype).pictures
 
 
@@ -242,7 +251,9 @@ _HEAD = tuple(
 def _tower_places() -> list[Callable[[str], str]]:
     """The names that the tensors of a tower have in a LLaVA, with what they are called in a model of their own."""
     return [
-        lambda name, lead=lead, model=model: f"{lead}vision_tower.{model}{name.removeprefix('vision_model.')}"
+        lambda name, lead=lead, model=model: (
+            f"{lead}vision_tower.{model}{name.removeprefix('vision_model.')}"
+        )
         for lead in _LEADS
         for model in ("vision_model.", "")
     ]

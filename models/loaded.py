@@ -32,7 +32,7 @@ from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_feat
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 from relaxpy.runtime.tensor import Array
-from relaxpy.serve.pictures import PictureShape
+from relaxpy.serve.pictures import PictureShape, picture_shape_of
 from relaxpy.serve.sources import SourceShape
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def load_decoder(
         replace(scheme, activations=facts["activations"]),
         None if facts["source"] is None else SourceShape(**facts["source"]),
         tuple((layer, head) for layer, head in facts["alignment_heads"]),
-        None if facts["pictures"] is None else PictureShape(**facts["pictures"]),
+        picture_shape_of(facts["pictures"]),
     )
 
 
@@ -304,9 +304,8 @@ def _encoder_facts(config: DecoderConfig) -> dict[str, Any]:
     return {"source": asdict(shape), "alignment_heads": config.alignment_heads}
 
 
-def _picture_facts(config: DecoderConfig) -> dict[str, int] | None:
-    vision = config.vision
-    return None if vision is None else asdict(PictureShape(config.hidden_size, vision.token))
+def _picture_facts(config: DecoderConfig) -> dict[str, Any] | None:
+    return None if config.vision is None else asdict(config.vision.shape(config.hidden_size))
 
 
 def _alignment_heads(checkpoint: Checkpoint) -> tuple[tuple[int, int], ...] | None:

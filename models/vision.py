@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from relaxpy.models.checkpoint import Source
+from relaxpy.serve.pictures import PictureShape
 
 if TYPE_CHECKING:
     from relaxpy import nn
@@ -32,6 +33,10 @@ class VisionConfig(ABC):
     def module(self, config: DecoderConfig) -> nn.Module:
         """Tower and projector, for the decoder of this configuration. Called with the inputs of `spec` by name, they
         give the rows (tokens of the picture, hidden)."""
+
+    def shape(self, hidden: int) -> PictureShape:
+        """What is known of its pictures where the model's code is not: `hidden` are the decoder's numbers of a row."""
+        return PictureShape(hidden, self.token)
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:

@@ -13,11 +13,11 @@ found by, as with prefixes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,18 @@ class PictureShape:
     """Numbers of a row."""
     token: int
     """The token that stands for a picture's places in prompts."""
+    tokens: int = 0
+    """The tokens of a picture; 0: it depends on the picture."""
+    size: tuple[int, int] | None = None
+    """Height and width of what the tower reads; None: it depends on the picture."""
+
+
+def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:
+    """From its fields, which went through JSON."""
+    if fields is None:
+        return None
+    size = fields["size"]
+    return PictureShape(**{**fields, "size": None if size is None else (size[0], size[1])})
 
 
 class Picture:

@@ -8,11 +8,17 @@ from typing import Any
 
 import numpy as np
 
-IMAGE = 130
+IMAGE = 320
 """The token that stands for places of a picture."""
-TOWER = {"hidden_size": 26, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 38, "patch_size": 7}
+TOWER = {
+    "hidden_size": 26,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 38,
+    "patch_size": 7,
+}
 TEXT = {
-    "vocab_size": 131, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 323, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 256, "eos_token_id": 2, "bos_token_id": 1,
 }  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
@@ -57,11 +63,44 @@ def write(name: str, place: Path) -> Any:
     model = reference(name)
     model.save_pretrained(place)
     side = CASES[name]["vision_config"]["image_size"]
-    settings = {"size": {"height": side, "width": side}, "crop_size": {"height": side, "width": side}}
+    settings = {
+        "size": {"height": side, "width": side},
+        "crop_size": {"height": side, "width": side},
+    }
     (place / "preprocessor_config.json").write_text(
         json.dumps({**settings, "image_processor_type": "CLIPImageProcessor"})
     )
     return model
+
+
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': '}}{% endif %}"
+    "{# Render all images first #}{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+    "{{ '<image>\n' }}{% endfor %}{# Render all text next #}{% if message['role'] != 'assistant' %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' '}}"
+    "{% endfor %}{% else %}{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+    "{% generation %}{{ content['text'] + ' '}}{% endgeneration %}{% endfor %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+"""That of LLaVA 1.5."""
+
+
+def write_tokenizer(place: Path) -> None:
+    """A tokenizer with the placeholder of pictures, and the chat template."""
+    from tokenizers import Tokenizer
+
+    from tests.llm.checkpoints import byte_level
+
+    tokenizer = Tokenizer.from_str(byte_level(IMAGE))
+    tokenizer.add_special_tokens(["<image>"])
+    assert tokenizer.token_to_id("<image>") == IMAGE
+    tokenizer.save(str(place / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
+        "image_token": "<image>",
+    }  # fmt: skip
+    (place / "tokenizer_config.json").write_text(json.dumps(settings))
+    (place / "chat_template.jinja").write_text(TEMPLATE)
 
 
 def pixels(name: str, seed: int) -> np.ndarray:
@@ -75,7 +114,9 @@ def tokens_of(name: str) -> int:
     config = CASES[name]
     patches = (config["vision_config"]["image_size"] // TOWER["patch_size"]) ** 2
     is_clip = config["vision_config"]["model_type"] == "clip_vision_model"
-    return patches + is_clip - (config.get("vision_feature_select_strategy", "default") == "default")
+    return (
+        patches + is_clip - (config.get("vision_feature_select_strategy", "default") == "default")
+    )
 
 
 def logits(model: Any, prompt: list[int], pictures: list[np.ndarray]) -> np.ndarray:

@@ -170,7 +170,10 @@ def test_a_picture_in_chunks(chunk: int) -> None:
     ]
     check(own, *asked)
     assert len(model.looked) == own.counters.encoded_pictures == 4  # that of two requests once
-    again = [request(10 + n, *parts) for n, parts in enumerate([(1, 2, picture(*range(10, 21)), 0, 1, 1)])]
+    again = [
+        request(10 + n, *parts)
+        for n, parts in enumerate([(1, 2, picture(*range(10, 21)), 0, 1, 1)])
+    ]
     check(own, *again)
     assert len(model.looked) == 4
 
@@ -237,42 +240,43 @@ def test_a_store_too_small_for_a_picture() -> None:
     assert own.scheduler.store.nbytes <= 40
 
 
+@pytest.mark.parametrize("seed", range(60 if FULL else 4))
 @pytest.mark.parametrize("windows", [(0,), (0, 7)])
-def test_texts_are_those_that_each_has_alone(windows: tuple[int, ...]) -> None:
+def test_texts_are_those_that_each_has_alone(windows: tuple[int, ...], seed: int) -> None:
     """Many requests with pictures, few pages, preempted, a small store, in turns and at once: the texts are right."""
-    for seed in range(60 if FULL else 4):
-        pick = random.Random(seed)
-        model = FakeModel(24, windows=windows, pictures=SHAPE)
-        own = Engine(
-            model, pages=24, limits=Limits(running=6), chunk=pick.choice((1, 3, 7, 33)), picture_bytes=pick.choice((4, 90))
-        )  # fmt: skip
-        pictures = [picture(*(pick.randrange(9) for _ in range(pick.choice((1, 3, 4, 9, 13))))) for _ in range(6)]
-        asked: list[Request] = []
-        texts: dict[tuple[int, int], list[int]] = {}
+    pick = random.Random(seed)
+    model = FakeModel(24, windows=windows, pictures=SHAPE)
+    own = Engine(
+        model, pages=24, limits=Limits(running=6), chunk=pick.choice((1, 3, 7, 33)), picture_bytes=pick.choice((4, 90))
+    )  # fmt: skip
+    sizes = [pick.choice((1, 3, 4, 9, 13)) for _ in range(6)]
+    pictures = [picture(*(pick.randrange(9) for _ in range(size))) for size in sizes]
+    asked: list[Request] = []
+    texts: dict[tuple[int, int], list[int]] = {}
 
-        def step() -> None:
-            for piece in own.step():
-                assert piece.error is None
-                texts.setdefault((piece.request, piece.choice), []).extend(piece.tokens)
+    def step() -> None:
+        for piece in own.step():
+            assert piece.error is None
+            texts.setdefault((piece.request, piece.choice), []).extend(piece.tokens)
 
-        for number in range(25):
-            parts = [
-                pick.choice(pictures) if pick.random() < 0.4 else pick.randrange(4)
-                for _ in range(pick.choice((1, 3, 6)))
-            ]
-            each = request(number, *parts, count=pick.choice((1, 6, 14)), n=pick.choice((1, 1, 2)), salt=pick.choice("ab"))
-            if each.most_tokens * each.n > 40 or not each.prompt:
-                continue
+    for number in range(25):
+        parts = [
+            pick.choice(pictures) if pick.random() < 0.4 else pick.randrange(4)
+            for _ in range(pick.choice((1, 3, 6)))
+        ]
+        count, n, salt = pick.choice((1, 6, 14)), pick.choice((1, 1, 2)), pick.choice("ab")
+        each = request(number, *parts, count=count, n=n, salt=salt)
+        if each.most_tokens * each.n <= 40:
             asked.append(each)
             own.submit(each)
-            for _ in range(pick.choice((0, 1, 4))):
-                step()
-        while own.is_busy:
+        for _ in range(pick.choice((0, 1, 4))):
             step()
-        for each in asked:
-            for choice in range(each.n):
-                assert texts[each.number, choice] == expected(each, choice, windows), each
-        assert len(own.book) == 0
+    while own.is_busy:
+        step()
+    for each in asked:
+        for choice in range(each.n):
+            assert texts[each.number, choice] == expected(each, choice, windows), each
+    assert len(own.book) == 0
 
 
 def test_a_thousand_pairs_share_no_page() -> None:
@@ -284,7 +288,13 @@ def test_a_thousand_pairs_share_no_page() -> None:
         second = first.copy()
         second[pick.integers(0, 9)] += 1
         before = own.counters.cached_tokens
-        check(own, *(request(number + n, 0, picture(*x), 1, 2, salt=str(number)) for n, x in enumerate((first, second))))
+        check(
+            own,
+            *(
+                request(number + n, 0, picture(*x), 1, 2, salt=str(number))
+                for n, x in enumerate((first, second))
+            ),
+        )
         assert own.counters.cached_tokens == before
 
 
