@@ -44,13 +44,17 @@ class CLIPConfig(PictureModelConfig):
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], dtype: str = "float32") -> Self:
         """Read the fields of a `config.json`."""
-        pictures = nested(fields, "vision_config", cls.of_pictures)
-        tower = PictureTowerConfig(
-            **picture_fields(pictures, dtype), class_shape=(pictures["hidden_size"],), patch_bias=False, first_norm=True
-        )  # fmt: skip
+        tower = cls.tower(nested(fields, "vision_config", cls.of_pictures), dtype)
         texts = text_tower(nested(fields, "text_config", cls.of_texts), dtype, causal=True)
         width = whole(fields, "projection_dim", most=1 << 20) or 512
         return cls(tower, texts, projection=width, pooling="norm")
+
+    @classmethod
+    def tower(cls, fields: Mapping[str, Any], dtype: str) -> PictureTowerConfig:
+        """The encoder of pictures, by the fields of a `vision_config`, all of which are there."""
+        return PictureTowerConfig(
+            **picture_fields(fields, dtype), class_shape=(fields["hidden_size"],), patch_bias=False, first_norm=True
+        )  # fmt: skip
 
     def sources(self) -> dict[str, Source]:
         """The checkpoint tensor of each parameter, by transformers' names."""

@@ -256,6 +256,7 @@ class Decoder(nn.Module):
             if config.learned_positions
             else None
         )
+        self.vision = None if config.vision is None else config.vision.module(config)
         self.layers = nn.ModuleList([Layer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = norm_of(config, config.hidden_size)
         self.head = (
@@ -293,6 +294,8 @@ class Decoder(nn.Module):
         caches: tuple[nn.Pages, ...],
         ids: nn.Tensor | None = None,
         adapters: tuple[tuple[tuple[nn.Tensor, nn.Tensor], ...], ...] = (),
+        embeds: nn.Tensor | None = None,
+        sources: nn.Tensor | None = None,
     ) -> nn.Tensor:
         """Process tokens of several sequences: `tokens` and `positions` (tokens,) of which those from starts[s] up to
         starts[s + 1] are the last ones of sequence s, whose pages in group g are tables[g, s] and which has lengths[s]
@@ -300,7 +303,10 @@ class Decoder(nn.Module):
         updated in place. What a sequence gives is the same to the bit whatever else is in the call.
 
         If the configuration names linear maps that take adapters, `ids` (tokens,) are the adapters of the tokens, -1
-        for none, and `adapters` the weights of each layer for these maps (`stack_adapters`)."""
+        for none, and `adapters` the weights of each layer for these maps (`stack_adapters`).
+
+        If the model sees pictures (`config.vision`), `sources` (tokens,) say which row of `embeds` (embedded, hidden)
+        float32 stands for each token, -1 for its embedding in the table. A text alone has no rows."""
         config, count = self.config, tokens.shape[0]
         of_layers = [
             None if config.learned_positions else config.served_rope_of(i)
@@ -329,7 +335,10 @@ class Decoder(nn.Module):
         if ids is not None:
             ids = nn.Adapters.checked(ids, adapters[0][0][0].shape[0])
         angles = {rope: rope.angles_at(positions, config.head_dim) for rope in ropes}
-        x = op.reshape(self._embedded(tokens, positions), (1, count, config.hidden_size))
+        x = self._embedded(tokens, positions)
+        if embeds is not None and sources is not None:
+            x = _with_rows(x, embeds, sources)
+        x = op.reshape(x, (1, count, config.hidden_size))
         for i, (layer, pages) in enumerate(zip(self.layers, caches, strict=True)):
             own = NO_ADAPTERS
             if ids is not None:
@@ -338,6 +347,12 @@ class Decoder(nn.Module):
             rope = of_layers[i]
             x = layer.step(x, None if rope is None else angles[rope], cache, own)
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
+
+    def encode_picture(self, **inputs: nn.Tensor) -> nn.Tensor:
+        """The rows (tokens, hidden) float32 that stand for a picture in a step: what the projector makes of the tower's
+        states. The inputs are those of `config.vision.spec()`."""
+        assert self.vision is not None, "step_spec has it where there is a tower"
+        return op.astype(self.vision(**inputs), "float32")
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         """The next token of each row of logits, and its log-probability: `nn.sample`, by the spec
@@ -420,6 +435,13 @@ class Decoder(nn.Module):
         return found if cap is None else op.tanh(found / cap) * cap
 
 
+def _with_rows(x: nn.Tensor, embeds: nn.Tensor, sources: nn.Tensor) -> nn.Tensor:
+    """The embeddings (tokens, hidden), where a source is not negative that row of `embeds` instead."""
+    sources = op.check_range(sources, embeds.shape[0], "sources", lowest=-1)
+    rows = op.astype(op.take(embeds, sources, axis=0), x.dtype)  # zeros, if there are none
+    return op.where(op.expand_dims(op.greater_equal(sources, 0), 1), rows, x)
+
+
 def _check_fixed(rope: Rope) -> None:
     """Raises: UsageError (`bad-config`) for frequencies that depend on the length of a sequence."""
     if rope.scaling is not None and rope.scaling.by_length:
@@ -445,8 +467,8 @@ def spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
 
 
 def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
-    """The arguments of `step`, `alloc_pages` and `copy_pages`, symbolic in the numbers of tokens, sequences, rows,
-    pages, and pages of a sequence."""
+    """The arguments of `step`, `alloc_pages`, `copy_pages`, and of `encode_picture` if the model sees pictures:
+    symbolic in the numbers of tokens, sequences, rows, pages, pages of a sequence, and rows of pictures."""
     heads = config.num_key_value_heads, config.head_dim
     pages = nn.PagedCache.spec("pages", *heads, config.page_dtype, config.page_size)
     caches = nn.spec.Tuple([pages] * config.num_hidden_layers)
@@ -460,7 +482,13 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
         of_layer = [nn.Adapters.spec(width, out, config.dtype) for out, width in sizes]
         layers = nn.spec.Tuple([nn.spec.Tuple(of_layer)] * config.num_hidden_layers)
         adapters = {"ids": nn.spec.Tensor(("count",), "int32"), "adapters": layers}
-    return {
+    pictures: dict[str, Any] = {}
+    if config.vision is not None:
+        pictures = {
+            "embeds": nn.spec.Tensor(("embedded", config.hidden_size), "float32"),
+            "sources": nn.spec.Tensor(("count",), "int32"),
+        }
+    found: dict[str, dict[str, Any]] = {
         "step": {
             "tokens": of_tokens,
             "positions": of_tokens,
@@ -470,10 +498,14 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
             "rows": nn.spec.Tensor(("outputs",), "int32"),
             "caches": caches,
             **adapters,
+            **pictures,
         },
         "alloc_pages": {"pages": nn.spec.Int()},
         "copy_pages": {"sources": copies, "targets": copies, "caches": caches},
     }
+    if config.vision is not None:
+        found["encode_picture"] = config.vision.spec()
+    return found
 
 
 def _shape_of(linear: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:

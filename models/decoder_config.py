@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from relaxpy import nn
 from relaxpy.errors import UsageError
@@ -18,6 +18,9 @@ from relaxpy.models.checkpoint import Source, config_fields, flag, positive, rea
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope
 from relaxpy.runtime.checkpoint import best_layout
+
+if TYPE_CHECKING:
+    from relaxpy.models.vision import VisionConfig
 
 LINEARS: Mapping[str, str] = {
     **{name: f"self_attn.{name[0]}_proj" for name in ("query", "key", "value", "output")},
@@ -120,6 +123,8 @@ class DecoderConfig:
     """Alpha and limit of gpt-oss's product of gate and up (`nn.MixtureOfExperts`); None: activation(gate) * up."""
     embedding_scale: float = 1.0
     """Factor of the embeddings of the tokens."""
+    vision: VisionConfig | None = None
+    """What the model sees pictures by; None: it reads texts alone."""
 
     model_type: ClassVar[str] = ""
     """The family's name in `config.json`."""
@@ -308,7 +313,13 @@ class DecoderConfig:
 
     def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
         """The sources in a checkpoint with tensors of these names: the layout of which most are there."""
-        return best_layout(self.layouts(), names)
+        layouts = self.layouts()
+        if self.vision is None:
+            return best_layout(layouts, names)
+        names = {*names}
+        decoder = [layout for each in layouts for layout in self.vision.with_decoder(each)]
+        own = {f"vision.{name}": x for name, x in self.vision.sources_in(names).items()}
+        return best_layout(decoder, names) | own
 
     def unused(self) -> set[str]:
         """Tensors that some checkpoints have beside the parameters: tied embeddings a second time, and frequencies of
@@ -320,13 +331,16 @@ class DecoderConfig:
     def ignored(self) -> set[str]:
         """The tensors of `unused`, with the prefix and without it."""
         found = self.unused()
-        return found | {name.removeprefix(self.prefix) for name in found}
+        found |= {name.removeprefix(self.prefix) for name in found}
+        return found if self.vision is None else self.vision.ignored(found)
 
     def kept_whole(self) -> set[str]:
         """The parameters of the exported program that are not quantised with the other weights: those of routers, of
-        which few bits decide between experts."""
+        which few bits decide between experts, and of what sees pictures."""
         layers = filter(self.has_experts, range(self.num_hidden_layers))
-        return {f"layers_{i}_feed_forward_gate_weight" for i in layers}
+        found = {f"layers_{i}_feed_forward_gate_weight" for i in layers}
+        seeing = () if self.vision is None else self.vision.sources_in(())
+        return found | {f"vision_{name}".replace(".", "_") for name in seeing}
 
     def joined_maps(self) -> dict[str, dict[str, int]]:
         """The linear maps of a layer that a checkpoint has as one, by its name there: those in it, in order, and how

@@ -23,6 +23,7 @@ from relaxpy.models.gpt_neox import GPTNeoXConfig
 from relaxpy.models.gpt_oss import GptOssConfig
 from relaxpy.models.hubert import HubertConfig
 from relaxpy.models.llama import LlamaConfig
+from relaxpy.models.llava import LlavaConfig
 from relaxpy.models.mistral import MistralConfig
 from relaxpy.models.parakeet import ParakeetConfig
 from relaxpy.models.phi3 import Phi3Config
@@ -45,6 +46,8 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
     )
 }  # fmt: skip
 """The decoders."""
+SEEING: dict[str, type[LlavaConfig]] = {LlavaConfig.model_type: LlavaConfig}
+"""Decoders that see pictures: what reads their configurations, which are those of a decoder of any family."""
 SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
     each.model_type: each
     for each in (
@@ -86,7 +89,7 @@ def model_config(
     path = Path(directory) / CONFIG_FILE
     fields = config_of(Path(directory)) or {}
     family = _family(fields, str(path))
-    if issubclass(family, DecoderConfig):
+    if issubclass(family, DecoderConfig | LlavaConfig):
         return family.from_dict(fields, dtype)
     return family.from_dict(fields)
 
@@ -103,7 +106,7 @@ def config_from(
     """The configuration of a decoder, with an encoder or without, by the fields of a `config.json`; `place` names it in
     messages. Raises: UsageError (`bad-config`)."""
     family = _family(fields, place)
-    if not issubclass(family, DecoderConfig):
+    if not issubclass(family, DecoderConfig | LlavaConfig):
         raise UsageError(
             "bad-config",
             f"{place} is for a model of type {family.model_type!r}, an encoder, which writes no text",
@@ -126,9 +129,9 @@ def ctc_config(fields: Mapping[str, Any], place: str = CONFIG_FILE) -> CtcConfig
 
 def _family(
     fields: Mapping[str, Any], place: str
-) -> type[DecoderConfig | BertConfig | PictureModelConfig]:
+) -> type[DecoderConfig | BertConfig | PictureModelConfig | LlavaConfig]:
     """The family that the fields name."""
-    known = {**FAMILIES, **SEQ2SEQ, **ENCODERS, **PICTURES}
+    known = {**FAMILIES, **SEEING, **SEQ2SEQ, **ENCODERS, **PICTURES}
     family = known.get(str(fields.get("model_type")))
     if str(fields.get("model_type")) in CTC:
         raise UsageError(

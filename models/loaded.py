@@ -32,6 +32,7 @@ from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_feat
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors
 from relaxpy.runtime.kept_executables import find_executable, keep_executable
 from relaxpy.runtime.tensor import Array
+from relaxpy.serve.pictures import PictureShape, picture_shape_of
 from relaxpy.serve.sources import SourceShape
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class LoadedDecoder:
 
     vm: VirtualMachine
     """Its functions: `step`, `alloc_pages`, `copy_pages`, `sample`; with an encoder also `encode`, `alloc_sources` and
-    `align`."""
+    `align`; with a tower `encode_picture`."""
     packed: PackedWeights
     vocab_size: int
     page_size: int
@@ -155,6 +156,8 @@ class LoadedDecoder:
     alignment_heads: tuple[tuple[int, int], ...] = ()
     """(layer, head) of those whose attention `align` gives: `alignment_heads` of generation_config.json; without one,
     as OpenAI has it, all of the upper half of the layers."""
+    pictures: PictureShape | None = None
+    """What its tower makes of pictures; None: it sees none."""
 
     @property
     def weights(self) -> tuple[Any, ...]:
@@ -198,6 +201,7 @@ def load_decoder(
         replace(scheme, activations=facts["activations"]),
         None if facts["source"] is None else SourceShape(**facts["source"]),
         tuple((layer, head) for layer, head in facts["alignment_heads"]),
+        picture_shape_of(facts["pictures"]),
     )
 
 
@@ -285,6 +289,7 @@ def _built(
         "windows": config.windows,
         "activations": scheme.activations,
         **_encoder_facts(config),
+        "pictures": _picture_facts(config),
     }
     return build(mod, target, pack=True, cache=keep), facts
 
@@ -297,6 +302,10 @@ def _encoder_facts(config: DecoderConfig) -> dict[str, Any]:
     vocab = 0 if config.mels else config.vocab_size
     shape = SourceShape(config.source_positions, config.stride, config.mels, vocab)
     return {"source": asdict(shape), "alignment_heads": config.alignment_heads}
+
+
+def _picture_facts(config: DecoderConfig) -> dict[str, Any] | None:
+    return None if config.vision is None else asdict(config.vision.shape(config.hidden_size))
 
 
 def _alignment_heads(checkpoint: Checkpoint) -> tuple[tuple[int, int], ...] | None:

@@ -103,17 +103,15 @@ class Probe(nn.Module):
         return op.squeeze(x + self.feed_forward(self.norm(x)), 1)
 
 
-class PictureTower(nn.Module):
-    """An encoder of pictures."""
+class PictureEncoder(nn.Module):
+    """The layers of a tower of pictures."""
 
-    def __init__(self, config: PictureTowerConfig, pooling: str) -> None:
-        self.config, self.pooling = config, pooling
+    def __init__(self, config: PictureTowerConfig) -> None:
+        self.config = config
         self.patches = Patches(config)
         self.first_norm = _norm(config) if config.first_norm else None
         layer = ScaledLayer if config.layer_scale else SourceLayer
         self.layers = nn.ModuleList([layer(config) for _ in range(config.num_hidden_layers)])
-        self.norm = _norm(config)
-        self.head = Probe(config) if pooling == "head" else None
 
     def encode(self, pixels: nn.Tensor) -> nn.Tensor:
         """(batch, 3, height, width) → what the layers give (batch, positions, hidden)."""
@@ -122,6 +120,16 @@ class PictureTower(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x
+
+
+class PictureTower(PictureEncoder):
+    """An encoder of pictures, and what makes one vector of its states."""
+
+    def __init__(self, config: PictureTowerConfig, pooling: str) -> None:
+        super().__init__(config)
+        self.pooling = pooling
+        self.norm = _norm(config)
+        self.head = Probe(config) if pooling == "head" else None
 
     def forward(self, pixels: nn.Tensor) -> nn.Tensor:
         """(batch, 3, height, width) → (batch, hidden)."""

@@ -136,6 +136,12 @@ READ: Mapping[str, frozenset[str]] = {
         "text_config vision_config text_config_dict vision_config_dict projection_dim logit_scale_init_value".split()
     ),
     "siglip": frozenset({"text_config", "vision_config"}),
+    "llava": frozenset(
+        "text_config vision_config vision_feature_layer vision_feature_select_strategy image_token_index "
+        "image_token_id projector_hidden_act multimodal_projector_bias tie_word_embeddings "
+        # what the tower says, too
+        "image_seq_length".split()
+    ),
 }
 """By `model_type`."""
 PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
@@ -155,6 +161,11 @@ PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
             "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim".split()),
         }
         for family, own in {"clip": "projection_dim", "siglip": "projection_size"}.items()
+    },
+    "llava": {
+        "text_config": READ["llama"] | READ["mistral"] | READ["qwen2"],
+        # beside sizes: the width of a tower that is alone, and a head that makes one vector
+        "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim vocab_size".split()),
     },
 }
 """The fields of parts of a `config.json`, by `model_type`."""

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relaxpy.cli.language_model import (
+    IMAGE_OPTION,
     MODEL_OPTIONS,
     SAMPLING,
     SAMPLING_OPTIONS,
     as_data,
+    check_images,
     load_model,
     model_and_text,
     on_this_machine,
@@ -52,6 +54,7 @@ In the conversation:
   /clear           forget the conversation       /retry            another answer to the last message
   /save FILE.json  write the messages            /load FILE        read them
   /stats           times of the last answer      /set NAME VALUE   an option of sampling; /set alone: all
+  /image PATH      a picture, for models that see: the next message is about it
   /quit            end, like Ctrl-D
 
 Ctrl-C stops an answer; what was said of it stays in the conversation. A line that ends with a backslash goes on, and so
@@ -68,6 +71,7 @@ Examples:
   relaxpy chat ./TinyLlama --system "Be brief." --temperature 0.7
   relaxpy chat Qwen/Qwen2.5-0.5B-Instruct            a model of the Hugging Face hub, downloaded once
   relaxpy chat ./TinyLlama --json < questions.txt    a JSON object for each line
+  relaxpy chat ./llava --image cat.png "What is it?"    a model that sees
 """
 )
 @click.argument("arguments", nargs=-1, metavar="[MODEL] [MESSAGE]")
@@ -78,7 +82,7 @@ Examples:
     help="A file with a chat template (Jinja), instead of the checkpoint's.",
 )
 @click.option("--timings", is_flag=True, help="Show the times of each answer.")
-@options(*SAMPLING_OPTIONS, *MODEL_OPTIONS)
+@options(IMAGE_OPTION, *SAMPLING_OPTIONS, *MODEL_OPTIONS)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print each answer as a JSON object in a line."
 )
@@ -87,15 +91,18 @@ def chat(
     system: str | None,
     template: str | None,
     timings: bool,
+    images: tuple[str, ...],
     as_json: bool,
     **given: Any,
 ) -> None:
     """Talk with MODEL: the folder of a checkpoint with a chat template, a GGUF file, or a name on the Hugging Face hub;
-    without MODEL, with the small one that ships with relaxpy. With MESSAGE, answer it, and end."""
+    without MODEL, with the small one that ships with relaxpy. With MESSAGE, answer it, and end. The first message is about
+    the pictures of --image."""
     place, message = model_and_text(
         arguments, 'relaxpy chat MODEL "Why is the sky blue?"', words=False
     )
     place = place and on_this_machine(place)
+    check_images(place, images)
     sampling = take_sampling(given)
     tokenizer = read_tokenizer(place, template)
     start = [] if system is None else [{"role": "system", "content": system}]
@@ -103,7 +110,7 @@ def chat(
         [*start, {"role": "user", "content": message or "Hello"}]
     )  # before it is compiled
     loaded = load_model(place, tokenizer=tokenizer, quiet=as_json, **given)
-    conversation = Conversation(loaded, sampling, system, timings, as_json)
+    conversation = Conversation(loaded, sampling, system, timings, as_json, images)
     if message is not None:
         conversation.ask(message)
     elif sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
@@ -112,6 +119,11 @@ def chat(
             conversation.run(_typed, interactive=True)
     else:
         conversation.run(_piped, interactive=False)
+
+
+def _content(given: Any) -> Any:
+    """What a file has for a content: a text, or parts with pictures."""
+    return given if is_list(given) else str(given)
 
 
 def read_tokenizer(place: str | None, template: str | None) -> Tokenizer:
@@ -142,11 +154,14 @@ class Conversation:
         system: str | None = None,
         timings: bool = False,
         as_json: bool = False,
+        images: Sequence[str] = (),
     ) -> None:
         self.model, self.sampling = model, sampling
+        self.images = [*images]
+        """The pictures that the next message is about."""
         self.timings, self.as_json = timings, as_json
         self.system = system
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
         """Those of the user and the model, in turn."""
         self.last: Generation | None = None
         self.is_over = False
@@ -180,13 +195,18 @@ class Conversation:
 
     def ask(self, text: str) -> None:
         """Answer a message. If that fails, the message is not part of the conversation."""
-        self.messages.append({"role": "user", "content": text})
+        content: Any = text
+        if self.images:
+            pictures = [{"type": "image", "image": each} for each in self.images]
+            content = [*pictures, {"type": "text", "text": text}]
+        self.messages.append({"role": "user", "content": content})
         try:
             answer = self._answered()
         except BaseException:
             self.messages.pop()
             raise
         self.messages.append(answer)
+        self.images = []
 
     def _answered(self) -> dict[str, str]:
         """The answer to the messages so far, which is shown. Ctrl-C ends it."""
@@ -282,6 +302,7 @@ class Conversation:
             "/load": self._load,
             "/stats": self._stats,
             "/set": self._set,
+            "/image": self._image,
             **dict.fromkeys(("/quit", "/exit", "/bye"), self._quit),
         }
         if name not in commands:
@@ -298,8 +319,16 @@ class Conversation:
         text = epilog.partition("\b\n")[2].partition("\b\n")[0].replace("\b\n", "")
         click.echo(text.strip(), err=True, color=None if context is None else context.color)
 
+    def _image(self, path: str) -> None:
+        if not path:
+            raise UsageError("bad-arguments", "/image needs a file", help="/image cat.png")
+        self.model.read_picture(path, path)
+        self.images.append(path)
+        click.echo("(the next message is about the picture)", err=True)
+
     def _clear(self, _: str) -> None:
         self.messages.clear()
+        self.images.clear()
         click.echo("(the conversation is forgotten)", err=True)
 
     def _set_system(self, text: str) -> None:
@@ -333,11 +362,11 @@ class Conversation:
         given = found if is_list(found) else [None]
         kept = "role", "content", "reasoning_content"
         messages = [
-            {name: str(each[name]) for name in kept if name in each}
+            {name: _content(each[name]) for name in kept if name in each}
             for each in given
             if is_mapping(each) and {"role", "content"} <= each.keys()
         ]
-        systems = [each["content"] for each in messages if each["role"] == "system"]
+        systems = [str(each["content"]) for each in messages if each["role"] == "system"]
         turns = [each for each in messages if each["role"] != "system"]
         roles = [each["role"] for each in turns]
         alternate = ["user", "assistant"] * (len(turns) // 2)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from relaxpy.cli.language_model import (
+    IMAGE_OPTION,
     MODEL_OPTIONS,
     SAMPLING_OPTIONS,
     as_data,
+    check_images,
     load_model,
     model_and_text,
     on_this_machine,
@@ -41,6 +43,7 @@ Examples:
   relaxpy generate Qwen/Qwen2.5-0.5B "Once upon a time"    a model of the Hugging Face hub, downloaded once
   cat story.txt | relaxpy generate ./TinyLlama       the prompt from stdin
   relaxpy generate ./TinyLlama "1, 2, 3," --stop 7 --json
+  relaxpy generate ./llava "USER: <image> What is it? ASSISTANT:" --image cat.png
 
 A model is the folder of a checkpoint (config.json, model.safetensors, tokenizer.json), a GGUF file, or a name on the
 Hugging Face hub, OWNER/MODEL, OWNER/MODEL@REVISION or OWNER/MODEL:FILE.gguf (`relaxpy download --help`).
@@ -49,22 +52,37 @@ given; many take the most probable token.
 
 The prompt is continued as it stands, like a file that breaks off: by a model that was trained to answer, too, which may
 end a question at once. `relaxpy chat` asks such a model, in the template of its checkpoint.
+
+The prompt has the placeholder of the model (LLaVA: <image>) where a picture is; without any, pictures come first.
 """
 )
 @click.argument("arguments", nargs=-1, metavar="[MODEL] [PROMPT]")
 @click.option("--file", "-f", metavar="PATH", help="A text file with the prompt; - is stdin.")
-@options(*SAMPLING_OPTIONS, *MODEL_OPTIONS)
+@options(IMAGE_OPTION, *SAMPLING_OPTIONS, *MODEL_OPTIONS)
 @json_option
-def generate(arguments: tuple[str, ...], file: str | None, as_json: bool, **given: Any) -> None:
+def generate(
+    arguments: tuple[str, ...],
+    file: str | None,
+    images: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Continue PROMPT (an argument, a file, or stdin) with a language model, and print the text as it is written."""
 
     from rich.console import Console
 
     given_place, prompt = model_and_prompt(arguments, file)
     model_place = given_place and on_this_machine(given_place)
+    check_images(model_place, images)
     sampling = take_sampling(given)
     model = load_model(model_place, quiet=as_json, **given)
-    pieces = model.generate(prompt, **sampling, stop_loops="max_tokens" not in sampling)
+    if images and model.eyes is not None:
+        prompt = with_placeholders(
+            model.tokenizer.decode([model.eyes.shape.token], special=True), prompt, len(images)
+        )
+    pieces = model.generate(
+        prompt, images=images, **sampling, stop_loops="max_tokens" not in sampling
+    )
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         if as_json:
@@ -78,6 +96,11 @@ def generate(arguments: tuple[str, ...], file: str | None, as_json: bool, **give
             notes.print(summary(pieces), style="dim", markup=False)
             if note := note_on_chats(model, pieces, given_place, prompt):
                 notes.print(note, markup=False)
+
+
+def with_placeholders(placeholder: str, prompt: str, count: int) -> str:
+    """The prompt with a placeholder for each picture: if it has none, they come first."""
+    return prompt if placeholder in prompt else f"{placeholder * count}\n{prompt}"
 
 
 def note_on_chats(

@@ -102,6 +102,32 @@ SAMPLING: Mapping[str, type[int | float]] = {
 """The options that are numbers."""
 
 
+IMAGE_OPTION = click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="PATH",
+    help="A picture, for a model that sees (repeatable).",
+)
+
+
+def check_images(place: str | None, images: Sequence[str]) -> None:
+    """Can the pictures be read, and by the model? What is found before a model is compiled. Raises: UsageError."""
+    if not images:
+        return
+    from relaxpy.checkpoints.config_file import config_of
+    from relaxpy.embedded import embedded_model
+    from relaxpy.llm.pictures import READERS, refused
+    from relaxpy.vision.picture import read_picture
+
+    folder = Path(place or embedded_model())
+    kind = str((config_of(folder) or {}).get("model_type"))
+    if kind not in READERS:
+        raise refused(folder.name, len(images))
+    for each in images:
+        read_picture(each)
+
+
 def options(*groups: Callable[[F], F]) -> Callable[[F], F]:
     """A decorator that adds options to a command, in this order."""
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import count
 from operator import index
 from threading import Lock
-from typing import Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import numpy as np
 
@@ -33,16 +33,22 @@ from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation import Generation
 from relaxpy.llm.generation_config import Recommended, recommended
 from relaxpy.llm.loops import LoopDetector
+from relaxpy.llm.pictures import Eyes, refused, taken
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.llm.written_text import WrittenText
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
+from relaxpy.narrow import is_mapping
 from relaxpy.serve import Beams, Engine, Limits, PageBook, Piece, Request
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.engine_settings import CONTEXT
+from relaxpy.serve.pictures import Picture, Placed
 from relaxpy.serve.request import Features
 from relaxpy.serve.sampling import SamplingOptions
 from relaxpy.services import load_transcriber
+
+if TYPE_CHECKING:
+    from relaxpy.vision.picture import Picture as PictureFile
 
 PREFILL = 512
 """The most tokens of a prompt in a step."""
@@ -87,7 +93,8 @@ def load(
             raise UsageError("bad-arguments", f"a model of speech takes no {wrong[0]}")
         speech: Any = load_transcriber(folder, scheme=scheme, batch=batch, target=target, keep=keep)
         return speech
-    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    texts = config["text_config"] if is_mapping(config.get("text_config")) else config
+    positions = texts.get("max_position_embeddings", texts.get("n_positions"))
     if isinstance(positions, int) and context is not None:  # before it is compiled
         _check_context(context, positions)
     tokenizer = tokenizer or Tokenizer.from_checkpoint(folder)
@@ -101,6 +108,7 @@ def load(
         batch=batch,
         defaults=recommended(folder, begin_of=None if decoder.source is None else config),
         name=checkpoint_name(folder),
+        eyes=None if decoder.pictures is None else Eyes.from_checkpoint(folder, decoder.pictures),
     )
 
 
@@ -116,6 +124,7 @@ class LanguageModel:
         batch: int = 1,
         defaults: Recommended = _DEFAULTS,
         name: str = "model",
+        eyes: Eyes | None = None,
     ) -> None:
         """`load` makes one from a checkpoint. `defaults` are those of `generate`."""
         most = decoder.positions
@@ -123,7 +132,7 @@ class LanguageModel:
         """The most tokens of a text, prompt included."""
         _check_context(self.context, most)
         self.decoder, self.tokenizer = decoder, tokenizer
-        self.defaults, self.name = defaults, name
+        self.defaults, self.name, self.eyes = defaults, name, eyes
         self.batch = _whole("batch", batch)
         source, size = decoder.source, decoder.page_size
         pages = -(-self.context // size) * self.batch
@@ -161,6 +170,7 @@ class LanguageModel:
         stop_loops: bool = False,
         prefill: int = PREFILL,
         beams: Beams | None = None,
+        images: Sequence[PictureFile | Picture] = (),
         **sampling: Unpack[SamplingOptions],
     ) -> Generation:
         """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain. A
@@ -176,7 +186,8 @@ class LanguageModel:
         in a chat is, not the continuation of the prompt's: its first word has no space before it. `stop_loops` ends a
         text that repeats itself without end (`relaxpy.llm.loops`). Prompts are computed in parts of `prefill` tokens.
         With `beams` (`relaxpy.serve.Beams`) the text is searched, and comes as one piece when the search is over; the
-        cache needs room for all beams (`load(…, batch=…)`).
+        cache needs room for all beams (`load(…, batch=…)`). `images` are pictures for a model that sees, as
+        `relaxpy.vision.read_picture` takes them: the prompt has its placeholder (`<image>`) for each, in their order.
 
         Raises: UsageError, before anything is computed: `bad-prompt`, `bad-length` for a prompt that does not fit the
         context, `sampling`. While it runs: `cache-full` if several texts need more pages than there are.
@@ -199,6 +210,7 @@ class LanguageModel:
                 "the prompt has no tokens",
                 help="a prompt has at least one token, since the model continues it",
             )
+        tokens, pictures = self._placed(tokens, images)
         features = None
         if (
             self.decoder.source is not None
@@ -234,7 +246,9 @@ class LanguageModel:
             ends = frozenset(_tokens("end_tokens are numbers of tokens", end_tokens))
         if beams is not None:
             beams = replace(beams, num_return_sequences=1)
-        request = Request(0, tuple(tokens), most, chosen, ends, features=features, beams=beams)
+        request = Request(
+            0, tuple(tokens), most, chosen, ends, features=features, pictures=pictures, beams=beams
+        )
         begins = begins or self.tokenizer.special_tokens.issuperset(tokens)
         text = WrittenText(
             self.tokenizer.detokenizer(special, begins=begins or features is not None),
@@ -261,18 +275,43 @@ class LanguageModel:
     ) -> Generation:
         """The answer to messages, `{"role": "user", "content": "Hello"}` and so on, by the checkpoint's chat template
         (`template` names another one of its templates, `variables` are variables of it). Control tokens written in
-        messages are text unless `control`. Other options are those of `generate`.
+        messages are text unless `control`. A model that sees has pictures in contents: `[{"type": "image", "image":
+        "cat.png"}, {"type": "text", "text": "What is it?"}]`, a path, bytes, an array or a Pillow image. Other options
+        are those of `generate`.
 
         Raises: UsageError: like `generate`; `chat-template` if there is no template, or it fails.
         """
+        messages, found = taken(messages)
         prompt = self.tokenizer.chat_tokens(
             messages, tools=tools, template=template, control=control, **(variables or {})
         )
         ends = self._answer_ends.get(template)
         if ends is None:
             ends = self._answer_ends[template] = self.tokenizer.answer_ends(template)
-        given: dict[str, Any] = {"end_tokens": ends, "begins": True, **options}
+        images = [self.read_picture(each.picture, each.name) for each in found]
+        given: dict[str, Any] = {"end_tokens": ends, "begins": True, "images": images, **options}
         return self.generate(prompt, **given)
+
+    def read_picture(self, picture: PictureFile, name: str = "") -> Picture:
+        """A picture as the tower reads it; `name` is what errors call it. Raises: UsageError: `bad-picture`, and
+        `bad-prompt` for a model that reads texts alone."""
+        if self.eyes is None:
+            raise refused(self.name, 1)
+        return self.eyes.read(picture, name)
+
+    def _placed(
+        self, tokens: list[int], images: Sequence[PictureFile | Picture]
+    ) -> tuple[list[int], tuple[Placed, ...]]:
+        """A prompt with room for pictures, and where they are. A placeholder alone is a token as others are."""
+        if not images:
+            return tokens, ()
+        if self.eyes is None:
+            raise refused(self.name, len(images))
+        found = [
+            each if isinstance(each, Picture) else self.read_picture(each, f"picture {number}")
+            for number, each in enumerate(images, 1)
+        ]
+        return self.eyes.placed(tokens, found)
 
     def transcribe(self, *_: Any, **__: Any) -> NoReturn:
         """Raises: UsageError: the model reads text. That of a checkpoint of Whisper (`relaxpy.speech.Transcriber`)

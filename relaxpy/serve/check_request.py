@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from relaxpy.errors import UsageError
+from relaxpy.serve.pictures import PictureShape, check_pictures
 from relaxpy.serve.request import Request
 from relaxpy.serve.sources import SourceShape
 
 
 def check_request(
-    request: Request, running: int, capacity: int, page_size: int, source: SourceShape | None
+    request: Request,
+    running: int,
+    capacity: int,
+    page_size: int,
+    source: SourceShape | None,
+    pictures: PictureShape | None = None,
 ) -> None:
     """Check a request for an engine that runs so many texts at once, whose cache has room for `capacity` tokens in
-    pages of `page_size`, and whose encoder reads what `source` says (None: there is none).
+    pages of `page_size`, whose encoder reads what `source` says, and whose tower sees `pictures` (None: there is
+    none).
 
     Raises: UsageError: `bad-length` for one that the cache never has room for, or of more texts than a step;
     `bad-prompt` for an input that the model does not read, or that is missing; `sampling` for what a search with beams
@@ -31,6 +38,7 @@ def check_request(
             f"more than the {capacity} that the cache has room for",
             help="ask for fewer tokens, or serve with more memory for the cache",
         )
+    check_pictures(request.pictures, len(request.prompt), pictures)
     if request.beams is not None:
         _check_beams(request, capacity, page_size)
     if (request.features is None) != (source is None):

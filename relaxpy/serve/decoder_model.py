@@ -13,6 +13,7 @@ from relaxpy.narrow import is_tuple
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.tensor import from_numpy
 from relaxpy.serve.pages import Batch
+from relaxpy.serve.pictures import Picture, PictureShape
 from relaxpy.serve.request import Features
 from relaxpy.serve.sampling import Draw, ruled_logprob, sampling_arguments
 from relaxpy.serve.sources import SourceShape
@@ -33,6 +34,8 @@ class Decoder(Protocol):
     def weights(self) -> tuple[Any, ...]: ...
     @property
     def source(self) -> SourceShape | None: ...
+    @property
+    def pictures(self) -> PictureShape | None: ...
     def weights_of(self, function: str) -> tuple[Any, ...]:
         """The last arguments of a function."""
         ...
@@ -72,7 +75,7 @@ class DecoderModel:
         self.vocab_size, self.page_size = decoder.vocab_size, decoder.page_size
         self.windows: Sequence[int] = decoder.windows
         self.adapters = count
-        self.source = decoder.source
+        self.source, self.pictures = decoder.source, decoder.pictures
         self._decoder = decoder
         self._stacked = None if adapters is None else _tensors(adapters)
         try:
@@ -93,6 +96,19 @@ class DecoderModel:
         decoder = self._decoder
         decoder.vm["encode"](given, tables, self._sources, *decoder.weights_of("encode"))
 
+    def encode_picture(self, picture: Picture) -> np.ndarray:
+        """See `Model.encode_picture`. Raises: UsageError (`bad-prompt`) for a picture that does not give as many rows
+        as it has tokens."""
+        decoder = self._decoder
+        given = decoder.vm["encode_picture"](*picture.inputs, *decoder.weights_of("encode_picture"))
+        rows = given.numpy()
+        if len(rows) != picture.tokens:
+            raise UsageError(
+                "bad-prompt",
+                f"a picture has {picture.tokens} tokens in the prompt, and the tower makes {len(rows)} rows of it",
+            )
+        return rows
+
     def align(
         self, tokens: np.ndarray, texts: int, tables: np.ndarray, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +128,8 @@ class DecoderModel:
             vm["copy_pages"](batch.sources, batch.targets, self._caches)
         adapters = () if self._stacked is None else (batch.adapters, self._stacked)
         sources = () if batch.encoded is None else (*batch.encoded, self._sources)
-        given = *batch.arguments[:-1], rows, self._caches, *adapters, *sources
+        pictures = batch.pictures or ()
+        given = *batch.arguments[:-1], rows, self._caches, *adapters, *sources, *pictures
         return vm["step"](*given, *self._decoder.weights)
 
     def sample(self, logits: Any, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:

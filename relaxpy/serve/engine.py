@@ -27,10 +27,11 @@ from relaxpy.serve.beams import Beam, beam_scores
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.pages import NONE, Batch, PageBook
+from relaxpy.serve.pictures import STORED, Picture, PictureShape, PictureStore
 from relaxpy.serve.prompt_lookup import PromptLookup
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request
 from relaxpy.serve.sampling import Draw, no_token
-from relaxpy.serve.scheduler import BeamTexts, Limits, Plan, Scheduler, Text
+from relaxpy.serve.scheduler import BeamTexts, Limits, Look, Plan, Scheduler, Text
 from relaxpy.serve.sources import SourceBook, SourceShape
 from relaxpy.serve.step_rows import Matcher, StepRows, most_probable
 
@@ -45,9 +46,15 @@ class Model(Protocol):
     """The number of adapters."""
     source: SourceShape | None
     """What its encoder reads; None: it has no encoder."""
+    pictures: PictureShape | None
+    """What its tower makes of pictures; None: it sees none."""
 
     def encode(self, features: Sequence[Features], tables: np.ndarray) -> None:
         """Encode inputs of one shape into the pages `tables` (inputs, pages of an input) of sources."""
+        ...
+
+    def encode_picture(self, picture: Picture) -> np.ndarray:
+        """The rows (tokens of the picture, hidden) float32 that stand for a picture in a step."""
         ...
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
@@ -86,7 +93,10 @@ class Counters:
     not_a_number: int = 0
     """Requests that ended since logits were NaN."""
     encoded_inputs: int = 0
+    encoded_pictures: int = 0
+    """How often the tower ran."""
     encode_seconds: float = 0.0
+    """Of encoder and tower."""
 
 
 class Engine:
@@ -103,10 +113,12 @@ class Engine:
         drafts: bool = True,
         matcher: Callable[[str], Matcher] | None = None,
         source_pages: int = 0,
+        picture_bytes: int = STORED,
     ) -> None:
         """`target` is the time between tokens that prompts leave to others, in seconds, `chunk` the most tokens of
         prompts in a step. `matcher` makes the matcher of a grammar. `source_pages` are those of the outputs of an
-        encoder, if the model has one."""
+        encoder, if the model has one. `picture_bytes` are the most of what a tower has made of pictures that are
+        kept."""
         self.model = model
         self.book = PageBook(pages, model.page_size, model.windows)
         shape = model.source
@@ -119,6 +131,8 @@ class Engine:
             self._draft if drafts else None,
             max(_SCORED // model.vocab_size, 8),
             self.sources,
+            model.pictures,
+            None if model.pictures is None else PictureStore(picture_bytes),
         )
         self.counters = Counters()
         self._make_matcher = matcher
@@ -177,8 +191,9 @@ class Engine:
     def _ran(self, plan: Plan, start: float) -> list[Piece]:
         """The pieces of a step that began at some time."""
         pieces, encoding = list[Piece](), 0.0
-        if plan.encodes:
-            pieces = self._encode(plan)
+        if plan.encodes or plan.looks:
+            pieces = self._encode(plan) if plan.encodes else []
+            pieces += self._look(plan)
             encoding = time.perf_counter() - start
             plan = replace(plan, parts=tuple(part for part in plan.parts if part.text.is_running))
         try:
@@ -209,6 +224,48 @@ class Engine:
         self.counters.model_seconds += seconds
         return []
 
+    def _look(self, plan: Plan) -> list[Piece]:
+        """Let the tower see a picture. If that fails the texts that come to it end, and others go on."""
+        store, needed = self.scheduler.store, list[Look]()
+        for part in plan.parts:
+            needed += [Look(each.picture, part.text.request.salt) for each in part.pictures]
+        for look in plan.looks:
+            assert store is not None, "a model that sees pictures has one"
+            start = time.perf_counter()
+            try:
+                rows = self.model.encode_picture(look.picture)
+            except Exception as error:
+                texts = [
+                    part.text
+                    for part in plan.parts
+                    if look.salt == part.text.request.salt
+                    and any(each.picture == look.picture for each in part.pictures)
+                ]
+                return [self._failed(text, error) for text in texts if text.is_running]
+            store.put(look.picture, look.salt, rows, needed)
+            seconds = time.perf_counter() - start
+            self.counters.encoded_pictures += 1
+            self.counters.encode_seconds += seconds
+            self.counters.model_seconds += seconds
+        return []
+
+    def _rows(self, plan: Plan, hidden: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of pictures that stand for tokens of a step, and which of them stands for each token."""
+        sources, store = np.full(plan.tokens, NONE, np.int32), self.scheduler.store
+        found, before, first = list[np.ndarray](), 0, 0
+        for part in plan.parts:
+            for start, picture in part.pictures:
+                assert store is not None, "a model that sees pictures has one"
+                skipped = max(part.start - start, 0)
+                rows = store.rows(picture, part.text.request.salt)
+                rows = rows[skipped : part.start + part.count - start]
+                place = first + start + skipped - part.start
+                sources[place : place + len(rows)] = np.arange(before, before + len(rows))
+                before += len(rows)
+                found.append(rows)
+            first += part.count + len(part.drafts)
+        return np.concatenate([np.zeros((0, hidden), np.float32), *found]), sources
+
     def _computed(self, plan: Plan) -> list[Piece]:
         """Run a step, and go on with the tokens that are drawn."""
         for part in plan.parts:
@@ -218,6 +275,8 @@ class Engine:
         if self.sources is not None:
             tables = self.sources.tables([part.text.source for part in plan.parts])
             batch = replace(batch, encoded=tables)
+        if self.model.pictures is not None:
+            batch = replace(batch, pictures=self._rows(plan, self.model.pictures.hidden))
         asked = StepRows(plan.parts, batch, self._matchers)
         before = time.perf_counter()
         logits = self.model.step(batch, np.array(asked.rows, np.int32))

@@ -26,6 +26,7 @@ import numpy as np
 
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.serve.beams import Beams
+from relaxpy.serve.pictures import Picture, Placed
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Piece, Request, Score
 from relaxpy.serve.sampling import Sampling
 from relaxpy.serve.timestamp_rules import TimestampRules
@@ -71,10 +72,21 @@ def request_fields(request: Request) -> dict[str, Any]:
     if request.beams is not None:
         own["beams"] = asdict(request.beams)
     if request.features is not None:
-        values = request.features.values
-        data = b64encode(values.tobytes()).decode()
-        own["features"] = {"dtype": values.dtype.name, "shape": values.shape, "data": data}
+        own["features"] = _array_fields(request.features.values)
+    own["pictures"] = [
+        [each.start, each.picture.tokens, [*map(_array_fields, each.picture.inputs)]]
+        for each in request.pictures
+    ]
     return own
+
+
+def _array_fields(values: np.ndarray) -> dict[str, Any]:
+    data = b64encode(values.tobytes()).decode()
+    return {"dtype": values.dtype.name, "shape": values.shape, "data": data}
+
+
+def _array_of(given: Mapping[str, Any]) -> np.ndarray:
+    return np.frombuffer(b64decode(given["data"]), given["dtype"]).reshape(given["shape"])
 
 
 def request_of(given: Mapping[str, Any]) -> Request:
@@ -83,14 +95,17 @@ def request_of(given: Mapping[str, Any]) -> Request:
     if (rules := sampling.get("timestamps")) is not None:
         sampling["timestamps"] = TimestampRules(**rules)
     if (features := given.get("features")) is not None:
-        values = np.frombuffer(b64decode(features["data"]), features["dtype"])
-        features = Features(values.reshape(features["shape"]))
+        features = Features(_array_of(features))
     own: dict[str, Any] = {
         **given,
         "prompt": tuple(given["prompt"]),
         "ends": frozenset(given["ends"]),
         "sampling": Sampling(**sampling),
         "features": features,
+        "pictures": tuple(
+            Placed(start, Picture([*map(_array_of, inputs)], tokens))
+            for start, tokens, inputs in given.get("pictures", ())
+        ),
         "beams": None if given.get("beams") is None else Beams(**given["beams"]),
         "probes": tuple((place, token) for place, token in given.get("probes", ())),
     }

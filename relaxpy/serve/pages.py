@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from operator import index
 from threading import RLock
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -46,8 +46,23 @@ LEAST_WIDTH = 64
 NONE = -1
 """The adapter of a sequence without one."""
 
-_Key: TypeAlias = tuple[int, str, int, tuple[int, ...]]
+_Tokens: TypeAlias = "tuple[int | tuple[str, int], ...]"
+"""Of a page: the numbers of tokens; of one that stands for a part of a content, that content's digest and the place of
+the part."""
+_Key: TypeAlias = tuple[int, str, int, _Tokens]
 """Of a prefix: the adapter, the salt, the prefix before, the tokens of the page."""
+
+
+class Content(NamedTuple):
+    """Tokens of a sequence that stand for something else than a word, such as a picture: what is in the cache depends
+    on it, not on the tokens' numbers."""
+
+    start: int
+    """The place of the first one."""
+    end: int
+    """The place after the last one."""
+    digest: str
+    """Of what they stand for."""
 
 
 @dataclass(eq=False)
@@ -55,7 +70,7 @@ class _Prefix:
     """A full page of tokens after certain others: a node in the tree of prefixes that are in the cache."""
 
     parent: _Prefix | None
-    tokens: tuple[int, ...]
+    tokens: _Tokens
     pages: list[int]
     """The page of each group; `ABSENT` if it was given back."""
     adapter: int = NONE
@@ -92,6 +107,16 @@ class _Sequence:
     salt: str = ""
     copies: list[_Copy] = field(default_factory=list[_Copy])
     """Of the last batch, until it is committed."""
+    contents: tuple[Content, ...] = ()
+    """What tokens stand for, in their order."""
+
+    def tokens_of(self, start: int, end: int) -> _Tokens:
+        """The tokens from one place up to another, as prefixes are told apart."""
+        found: list[int | tuple[str, int]] = [*self.tokens[start:end]]
+        for each in self.contents:
+            for place in range(max(start, each.start), min(end, each.end)):
+                found[place - start] = each.digest, place - each.start
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +139,9 @@ class Batch:
     """The adapter of each token, -1 for none: the argument `ids` of a step with adapters."""
     encoded: tuple[np.ndarray, np.ndarray] | None = None
     """Of models with an encoder, the pages and lengths of the sequences' sources (`relaxpy.serve.sources`)."""
+    pictures: tuple[np.ndarray, np.ndarray] | None = None
+    """Of models that see pictures, the rows (embedded, hidden) float32 that stand for tokens of this step, and which of
+    them stands for each token (tokens,), -1 for none (`relaxpy.serve.pictures`)."""
 
     @property
     def arguments(self) -> tuple[np.ndarray, ...]:
@@ -256,15 +284,21 @@ class PageBook:
     # Sequences
 
     def add(
-        self, tokens: Iterable[int], adapter: int = NONE, salt: str = "", reuse: bool = True
+        self,
+        tokens: Iterable[int],
+        adapter: int = NONE,
+        salt: str = "",
+        reuse: bool = True,
+        contents: Sequence[Content] = (),
     ) -> int:
         """Start a sequence. It shares the pages of its longest prefix that is in the cache; its last token is always
         pending, since a step is needed for its logits. Keys and values depend on the adapter (`nn.Adapters`), so
         sequences share pages with those of the same adapter; and with those of the same salt, so that nobody learns
-        from the time of an answer what another one has asked. Without `reuse` all its tokens are pending."""
+        from the time of an answer what another one has asked. Tokens that stand for something else are told apart by
+        their `contents`, not by their numbers. Without `reuse` all its tokens are pending."""
         if not NONE <= adapter < 1 << 31:
             raise UsageError("page-book", f"adapter {adapter} is neither a number nor {NONE}, none")
-        return self._add(_checked_tokens(tokens), int(adapter), salt, reuse)
+        return self._add(_checked_tokens(tokens), int(adapter), salt, reuse, tuple(contents))
 
     def append(self, sequence: int, tokens: Iterable[int]) -> None:
         """Add tokens at the end."""
@@ -275,8 +309,11 @@ class PageBook:
         self._of(sequence).tokens.extend(tokens)
 
     @_alone
-    def _add(self, tokens: list[int], adapter: int, salt: str, reuse: bool) -> int:
-        own = _Sequence(tokens, pages=[[] for _ in self.windows], adapter=adapter, salt=salt)
+    def _add(
+        self, tokens: list[int], adapter: int, salt: str, reuse: bool, contents: tuple[Content, ...]
+    ) -> int:
+        pages: list[list[int]] = [[] for _ in self.windows]
+        own = _Sequence(tokens, pages=pages, adapter=adapter, salt=salt, contents=contents)
         found = self._longest_prefix(own) if reuse else []
         own.done = len(found) * self.page_size
         own.prefixes = found
@@ -297,8 +334,11 @@ class PageBook:
                 self._use(group, page)
         copied = [list(pages) for pages in own.pages]
         return self._named(
-            _Sequence(list(own.tokens), own.done, copied, list(own.prefixes), own.adapter, own.salt)
-        )
+            _Sequence(
+                list(own.tokens), own.done, copied, list(own.prefixes), own.adapter, own.salt,
+                contents=own.contents,
+            )
+        )  # fmt: skip
 
     @_alone
     def pop(self, sequence: int, count: int) -> None:
@@ -311,6 +351,9 @@ class PageBook:
             )
         self._roll_back(own)
         del own.tokens[len(own.tokens) - count :]
+        end = len(own.tokens)
+        cut = [each._replace(end=min(each.end, end)) for each in own.contents if each.start < end]
+        own.contents = tuple(cut)
         self._shorten(own, min(own.done, len(own.tokens)))
 
     @_alone
@@ -574,10 +617,9 @@ class PageBook:
     def _longest_prefix(self, own: _Sequence) -> list[_Prefix]:
         """The longest prefix of full pages in the cache that leaves a token."""
         found: list[_Prefix] = []
-        tokens = own.tokens
-        while (len(found) + 1) * self.page_size < len(tokens):
+        while (len(found) + 1) * self.page_size < len(own.tokens):
             start = len(found) * self.page_size
-            chunk = tuple(tokens[start : start + self.page_size])
+            chunk = own.tokens_of(start, start + self.page_size)
             each = self._prefixes.get(
                 (own.adapter, own.salt, id(found[-1] if found else None), chunk)
             )
@@ -600,7 +642,7 @@ class PageBook:
     def _keep_full_pages(self, own: _Sequence) -> None:
         """Enter full pages into the tree of prefixes. A page whose tokens are there already is the sequence's own."""
         for number in range(len(own.prefixes), own.done // self.page_size):
-            chunk = tuple(own.tokens[number * self.page_size : (number + 1) * self.page_size])
+            chunk = own.tokens_of(number * self.page_size, (number + 1) * self.page_size)
             parent = own.prefixes[-1] if own.prefixes else None
             absent = [ABSENT] * len(self.windows)
             made = _Prefix(parent, chunk, absent, own.adapter, own.salt)

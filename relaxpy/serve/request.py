@@ -13,6 +13,7 @@ import numpy as np
 from relaxpy.errors import UsageError
 from relaxpy.serve.beams import Beams
 from relaxpy.serve.pages import NONE
+from relaxpy.serve.pictures import Placed
 from relaxpy.serve.sampling import Sampling
 
 Finish = Literal["stop", "length", "error"]
@@ -94,6 +95,8 @@ class Request:
     """Places of the prompt, and a token for each: with the first piece come the log-probabilities of these tokens after
     the prompt up to and with the place, without rules of sampling."""
 
+    pictures: tuple[Placed, ...] = ()
+    """Those that tokens of the prompt stand for, one after the other."""
     beams: Beams | None = None
     """The text is searched with beams, of which so many run in the place of `n` texts, and comes when the search is
     over; temperature, `top_k`, `top_p`, `min_p` and the seed are of no use then. None: it is drawn."""

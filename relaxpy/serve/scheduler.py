@@ -22,6 +22,10 @@ tokens, however many requests one of them sends; and nothing starves, since a la
 text holds while it runs. A step begins with inputs that are still to be encoded: with one, if a text waits for its next
 token, so that none waits longer than for one input and a step; else with several at once.
 
+**Pictures.** The rows that a tower makes of a picture (`relaxpy.serve.pictures`) are needed when its tokens are
+computed. A step that comes to the tokens of a picture without rows begins with the tower, for one picture: the parts of
+prompts end before the next such one. So others wait no longer than for one picture and a step.
+
 The first text in the order is never preempted, and alone it always fits, because a request that does not fit the whole
 cache is refused. So there is always progress.
 """
@@ -31,12 +35,14 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from relaxpy.errors import UsageError
 from relaxpy.serve.beams import BeamSearch
 from relaxpy.serve.check_request import check_request
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.pages import PageBook
+from relaxpy.serve.pictures import Picture, PictureShape, PictureStore, Placed, within
 from relaxpy.serve.request import Request, Score
 from relaxpy.serve.sources import Source, SourceBook
 
@@ -147,6 +153,13 @@ class Part:
     """They are all that are pending: the step gives the next token."""
     drafts: tuple[int, ...] = ()
     """Guesses of the tokens after these, computed along."""
+    start: int = 0
+    """The place of the first one in the text."""
+
+    @property
+    def pictures(self) -> list[Placed]:
+        """The pictures of which it has tokens."""
+        return within(self.text.request.pictures, self.start, self.start + self.count)
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,8 @@ class Plan:
     parts: tuple[Part, ...]
     encodes: tuple[Source, ...] = ()
     """Inputs of one shape that are encoded first."""
+    looks: tuple[Look, ...] = ()
+    """A picture, if there is one, that the tower sees first."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -181,6 +196,34 @@ class _Client:
     """Those that wait or run, or will be made from one that does."""
 
 
+class Look(NamedTuple):
+    """A picture for the tower."""
+
+    picture: Picture
+    salt: str
+
+
+class _Reach:
+    """How far the parts of a step may come: up to a picture without rows, but for the first one, which the tower sees
+    before."""
+
+    def __init__(self, store: PictureStore | None) -> None:
+        self.store, self.looks = store, list[Look]()
+
+    def count(self, text: Text, start: int, count: int) -> int:
+        """How many of so many tokens of a text, from a place on, can be computed."""
+        if self.store is None:
+            return count
+        for each in within(text.request.pictures, start, start + count):
+            look = Look(each.picture, text.request.salt)
+            if look in self.store or look in self.looks:
+                continue
+            if self.looks:
+                return max(each.start - start, 0)
+            self.looks.append(look)
+        return count
+
+
 Drafter = Callable[[Text, int], Sequence[int]]
 """Guesses at most so many next tokens of a text."""
 
@@ -199,6 +242,10 @@ class Scheduler:
     """The most tokens of a step whose scores are computed."""
     sources: SourceBook | None = None
     """Of a model with an encoder."""
+    pictures: PictureShape | None = None
+    """Of a model that sees pictures."""
+    store: PictureStore | None = None
+    """The same."""
     waiting: list[Text] = field(default_factory=list[Text])
     """In the order of service."""
     running: list[Text] = field(default_factory=list[Text])
@@ -219,7 +266,7 @@ class Scheduler:
         texts than a step; `queue-full`."""
         check_request(
             request, self.limits.running, self.capacity, self.book.page_size,
-            None if self.sources is None else self.sources.shape,
+            None if self.sources is None else self.sources.shape, self.pictures,
         )  # fmt: skip
         places = sum(text.places for text in (*self.running, *self.waiting)) + request.places
         if len(self.waiting) >= self.limits.waiting and places > self.limits.running:
@@ -331,10 +378,10 @@ class Scheduler:
         drafts_allowed = self.drafter is not None
         while self.running:
             encodes = self._encodes(self.running)
-            parts = self._parts(self.running, None, drafts_allowed, encodes)
-            counts = {part.sequence: part.count + len(part.drafts) for part in parts}
-            if self.book.fits(counts):
-                return Plan(tuple(parts), encodes)
+            plan = self._plan(self.running, None, drafts_allowed, encodes)
+            if self.book.fits(plan.counts):
+                return plan
+            parts = plan.parts
             if drafts_allowed and any(part.drafts for part in parts):
                 drafts_allowed = False
             elif len(self.running) > len(_together(self.running[-1])):
@@ -357,7 +404,7 @@ class Scheduler:
                     )
                 self._run(text, self._sequence_of(text))
         encodes = self._encodes(texts)
-        return Plan(tuple(self._parts(texts, chunk, self.drafter is not None, encodes)), encodes)
+        return self._plan(texts, chunk, self.drafter is not None, encodes)
 
     def ran(self, plan: Plan, seconds: float) -> None:
         """Note that a step has run, and its time."""
@@ -416,7 +463,8 @@ class Scheduler:
         salt, again = request.salt, text.is_scoring or text.is_probing
         if request.features is not None:  # on which keys and values of tokens depend
             salt = f"{salt}\0{request.features.digest}"
-        return self.book.add(text.tokens, request.adapter, salt, not again)
+        contents = [each.content for each in request.pictures]
+        return self.book.add(text.tokens, request.adapter, salt, not again, contents)
 
     def _hold(self, text: Text) -> bool:
         """Let a text hold its source. Is there room for it?"""
@@ -457,15 +505,15 @@ class Scheduler:
         self.waiting.remove(text)
         insort(self.running, text, key=_order)
 
-    def _parts(
+    def _plan(
         self,
         texts: Sequence[Text],
         chunk: int | None,
         drafts_allowed: bool,
-        encodes: Sequence[Source] = (),
-    ) -> list[Part]:
-        """The parts of a step of texts: the next token of each, and a chunk of prompts (None: as many tokens as
-        leave others their time). Texts whose input is not encoded, even by `encodes`, wait."""
+        encodes: tuple[Source, ...],
+    ) -> Plan:
+        """A step of texts: the next token of each, and a chunk of prompts (None: as many tokens as leave others their
+        time). Texts whose input is not encoded, even by `encodes`, wait."""
         pending = [
             (t, s, self.book.pending_count(s))
             for t in texts
@@ -477,24 +525,28 @@ class Scheduler:
         chunk = self.chunk.tokens(writing > 0) if chunk is None else chunk
         each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
         parts: list[Part] = []
-        scored = self.scored
+        scored, reach = self.scored, _Reach(self.store)
         for text, sequence, count in pending:
+            start = len(text.tokens) - count
             if text.beams in behind and text.beams is not None and len(text.beams.texts) > 1:
                 # the last tokens of all beams come in one step
-                if (now := min(count - 1, chunk)) > 0:
+                if (now := reach.count(text, start, min(count - 1, chunk))) > 0:
                     chunk -= now
-                    parts.append(Part(text, sequence, now, False))
+                    parts.append(Part(text, sequence, now, False, (), start))
             elif count == 1:
+                if not reach.count(text, start, 1):
+                    continue
                 drafts = self._drafts(text, sequence, each) if each > 0 else ()
-                parts.append(Part(text, sequence, 1, True, drafts))
+                parts.append(Part(text, sequence, 1, True, drafts, start))
             elif chunk:
                 now = min(count, chunk, scored) if text.is_scoring else min(count, chunk)
+                now = reach.count(text, start, now)
                 if not now:
                     continue
                 chunk -= now
                 scored -= now if text.is_scoring else 0
-                parts.append(Part(text, sequence, now, now == count))
-        return parts
+                parts.append(Part(text, sequence, now, now == count, (), start))
+        return Plan(tuple(parts), encodes, tuple(reach.looks))
 
     def _drafts(self, text: Text, sequence: int, most: int) -> tuple[int, ...]:
         assert self.drafter is not None

@@ -21,6 +21,7 @@ from relaxpy.llm import LanguageModel, Thoughts, load
 from relaxpy.models.loaded import Scheme
 from relaxpy.serve import Piece
 from tests.llm.checkpoints import CHATML, write_model
+from tests.models import llava_checkpoints
 
 ROOT = Path(__file__).parents[2]
 EXACT = Scheme(bits=None, activations=None)
@@ -46,7 +47,7 @@ def run(place: str, *args: str, text: str = "") -> Result:
     return CliRunner().invoke(chat, [place, "-n", "6", "--bits", "none", *args], input=text)
 
 
-def answer(model: LanguageModel, messages: list[dict[str, str]]) -> str:
+def answer(model: LanguageModel, messages: list[dict[str, Any]]) -> str:
     return "".join(model.chat(messages, max_tokens=6))
 
 
@@ -419,3 +420,70 @@ main(["chat", {place!r}, "--bits", "none"])
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
+
+
+# Pictures
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    pytest.importorskip("transformers")
+    place = tmp_path_factory.mktemp("llava")
+    llava_checkpoints.write("llava", place)
+    llava_checkpoints.write_tokenizer(place)
+    return load(place, scheme=Scheme(bits=None))
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "a picture.png"
+    image.fromarray(np.random.default_rng(1).integers(0, 256, (30, 40, 3), np.uint8)).save(path)
+    return str(path)
+
+
+def test_a_picture_in_a_conversation(
+    seeing: LanguageModel, picture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is part of the next message, which is saved with its file, and read again."""
+    talk = Conversation(seeing, {"max_tokens": 6, "temperature": 0}, images=[picture])
+    talk.take("What is it?")
+    talk.take("Sure?")
+    talk.take(f"/image {picture}")
+    talk.take("And this?")
+    contents = [each["content"] for each in talk.messages if each["role"] == "user"]
+    part = {"type": "image", "image": picture}
+    assert contents[0] == [part, {"type": "text", "text": "What is it?"}]
+    assert contents[1] == "Sure?"
+    assert contents[2][0] == part
+    said = answer(seeing, talk.messages[:1])
+    assert talk.messages[1]["content"] == said
+    path = tmp_path / "chat.json"
+    talk.take(f"/save {path}")
+    again = Conversation(seeing, {"max_tokens": 6, "temperature": 0})
+    again.take(f"/load {path}")
+    assert again.messages == talk.messages
+    again.take("/retry")
+    assert again.messages == talk.messages
+    talk.take(f"/image {picture}")
+    talk.take("/clear")
+    talk.take("Hello")
+    assert talk.messages[0]["content"] == "Hello"
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("path", ["", "nowhere.png", __file__])
+def test_pictures_that_are_none(seeing: LanguageModel, path: str) -> None:
+    talk = Conversation(seeing, {"max_tokens": 6})
+    with pytest.raises(UsageError):
+        talk.take(f"/image {path}")
+    assert not talk.images
+
+
+def test_a_model_that_reads_texts(talk: Conversation, place: str, picture: str) -> None:
+    """It refuses pictures before it is compiled, and in a conversation."""
+    with pytest.raises(UsageError, match="tiny reads texts alone"):
+        talk.take(f"/image {picture}")
+    result = run(place, "--image", picture, "What is it?")
+    assert isinstance(result.exception, UsageError)
+    assert "tiny reads texts alone" in str(result.exception)

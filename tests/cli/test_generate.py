@@ -23,6 +23,7 @@ from relaxpy.errors import RelaxError, UsageError
 from relaxpy.llm import load
 from relaxpy.models.loaded import Scheme
 from tests.llm.checkpoints import write_model
+from tests.models import llava_checkpoints
 
 EXACT = ("--bits", "none")
 
@@ -211,3 +212,31 @@ def test_the_command_that_a_note_names(silent: Path) -> None:
 
 def test_text_cannot_change_the_terminal() -> None:
     assert printable("a\x1b[31mb\r\n\tü\x07\x9b") == "a�[31mb�\n\tü��"
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    """Where the placeholder is, or first; what is no picture is found before the model is compiled."""
+    pytest.importorskip("transformers")
+    image = pytest.importorskip("PIL.Image")
+    llava_checkpoints.write("llava", tmp_path)
+    llava_checkpoints.write_tokenizer(tmp_path)
+    picture = str(tmp_path / "a.png")
+    image.new("RGB", (30, 40), (200, 10, 20)).save(picture)
+
+    def run(*args: str) -> Result:
+        return CliRunner().invoke(generate, [str(tmp_path), *args, "-n", "5", *EXACT, "--json"])
+
+    prompts = "Compile <image> once", "Compile once"
+    found = [run(prompt, "--image", picture) for prompt in prompts]
+    assert [each.exit_code for each in found] == [0, 0]
+    model = load(tmp_path, scheme=Scheme(bits=None))
+    for result, prompt in zip(found, (prompts[0], f"<image>\n{prompts[1]}"), strict=True):
+        expected = model.complete(prompt, images=[picture], max_tokens=5)
+        data = json.loads(result.stdout)
+        assert data["text"] == expected
+        assert data["usage"]["prompt_tokens"] > 9
+    for wrong, message in ((__file__, "is no picture"), ("nowhere.png", "cannot read nowhere.png")):
+        result = run("a", "--image", wrong)
+        assert message in str(result.exception)
+    result = run("<image> and <image>", "--image", picture)
+    assert "2 places for pictures, and there are 1 pictures" in str(result.exception)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.serve import Batch, Draw, Engine, Limits
+from relaxpy.serve.pictures import Picture, PictureShape
 from relaxpy.serve.request import Features, Request
 from relaxpy.serve.sources import SourceShape
 
@@ -21,6 +22,11 @@ from relaxpy.serve.sources import SourceShape
 def drawn(seen: Sequence[int], seed: int, choice: int, position: int, vocab: int) -> int:
     """The next token after the tokens that a model reads."""
     return zlib.crc32(repr((list(seen), seed, choice, position)).encode()) % vocab
+
+
+def numbers_of(picture: Picture) -> list[int]:
+    """What a model reads in the place of a picture's tokens."""
+    return [int(each) for each in picture.inputs[0]]
 
 
 def scores_after(seen: Sequence[int], vocab: int) -> list[float]:
@@ -34,9 +40,11 @@ def expected(
     """The text of a request, written alone."""
     text = list(request.prompt)
     while len(text) - len(request.prompt) < request.max_tokens:
-        seen = [request.adapter]
+        seen, read = [request.adapter], list(text)
+        for start, picture in request.pictures:
+            read[start : start + picture.tokens] = numbers_of(picture)
         for window in windows:
-            seen += text[-window:] if window else text
+            seen += read[-window:] if window else read
         if request.features is not None:
             seen += request.features.values.tolist()
         text.append(drawn(seen, request.sampling.seed, choice, len(text), vocab))
@@ -65,6 +73,11 @@ class FakeModel:
     source_pages: int = 0
     encoded: list[int] = field(default_factory=list[int])
     """The number of inputs of each call of `encode`."""
+    pictures: PictureShape | None = None
+    looked: list[Picture] = field(default_factory=list[Picture])
+    """The picture of each call of `encode_picture`."""
+    blind: set[Picture] = field(default_factory=set[Picture])
+    """Pictures that raise."""
 
     def __post_init__(self) -> None:
         shape = len(self.windows), self.pages, self.page_size
@@ -82,10 +95,21 @@ class FakeModel:
             padded[: len(values)] = values
             self._sources[table] = padded.reshape(-1, self.page_size)
 
+    def encode_picture(self, picture: Picture) -> np.ndarray:
+        if picture in self.blind:
+            raise MemoryError("a picture that fails")
+        self.looked.append(picture)
+        return np.array(numbers_of(picture), np.float32)[:, None]
+
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
         self.steps += 1
         if self.steps in self.failing:
             raise MemoryError("a step that fails")
+        read = batch.tokens
+        if batch.pictures is not None:
+            embeds, sources = batch.pictures
+            assert sources.shape == read.shape
+            read = np.where(sources >= 0, np.append(embeds[:, 0], 0)[sources], read).astype(np.int64)
         self.most_tokens = max(self.most_tokens, len(batch.tokens))
         for group, (sources, targets) in enumerate(zip(batch.sources, batch.targets)):
             for source, target in zip(sources, targets):
@@ -95,7 +119,7 @@ class FakeModel:
         for group in range(len(self.windows)):
             page = batch.tables[group, owner, batch.positions // self.page_size]
             assert (page >= 0).all()
-            self._cache[group, page, batch.positions % self.page_size] = batch.tokens
+            self._cache[group, page, batch.positions % self.page_size] = read
         return [
             self._seen(batch, int(owner[row]), int(batch.positions[row]), int(batch.adapters[row]))
             for row in rows

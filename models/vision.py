@@ -1,0 +1,82 @@
+"""What a decoder sees pictures by: a tower, and a projector that makes rows of its states, each of which stands for a
+token in a step (`relaxpy.models.decoder.Decoder.step`).
+
+    rows = vm["encode_picture"](pixels)                           → (tokens of the picture, hidden) float32
+    logits = vm["step"](tokens, …, caches, embeds, sources)       sources (tokens,): a row, or -1 for the table
+
+A family subclasses `VisionConfig` (`relaxpy.models.llava`). The decoder is that of any family of language models.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.models.checkpoint import Source
+from relaxpy.serve.pictures import PictureShape
+
+if TYPE_CHECKING:
+    from relaxpy import nn
+    from relaxpy.models.decoder_config import DecoderConfig
+
+
+@dataclass(frozen=True)
+class VisionConfig(ABC):
+    """The configuration of what sees pictures."""
+
+    token: int
+    """The number of the token that stands for a picture's places in prompts."""
+
+    @abstractmethod
+    def module(self, config: DecoderConfig) -> nn.Module:
+        """Tower and projector, for the decoder of this configuration. Called with the inputs of `spec` by name, they
+        give the rows (tokens of the picture, hidden)."""
+
+    def shape(self, hidden: int) -> PictureShape:
+        """What is known of its pictures where the model's code is not: `hidden` are the decoder's numbers of a row."""
+        return PictureShape(hidden, self.token)
+
+    @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """The inputs of `encode_picture`: those of one picture."""
+
+    @abstractmethod
+    def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
+        """The checkpoint tensor of each parameter of the module, in a checkpoint with tensors of these names."""
+
+    @abstractmethod
+    def unused(self) -> Collection[str]:
+        """Tensors of a checkpoint that it does not need, by all names that they have."""
+
+    def with_decoder(self, layout: Mapping[str, Source]) -> list[dict[str, Source]]:
+        """All ways in which checkpoints have the tensors of the decoder, which are in `layout` where it is alone."""
+        return [
+            {own: renamed(source, place) for own, source in layout.items()} for place in _PLACES
+        ]
+
+    def ignored(self, names: Collection[str]) -> set[str]:
+        """Tensors that are not needed; `names` are those of the decoder where it is alone."""
+        return {place(name) for name in names for place in _PLACES} | {*self.unused()}
+
+
+def renamed(source: Source, place: Callable[[str], str]) -> Source:
+    """A source with other names of its tensors."""
+    return replace(source, name=place(source.name), parts=tuple(map(place, source.parts)))
+
+
+def _alone(name: str) -> str:
+    return name
+
+
+def _below(name: str) -> str:
+    return f"language_model.{name}"
+
+
+def _within(name: str) -> str:
+    rest = name.removeprefix("model.")
+    return name if rest == name else f"model.language_model.{rest}"
+
+
+_PLACES = _alone, _below, _within

@@ -1,0 +1,159 @@
+"""Pictures in prompts: what a checkpoint makes of them before its tower, and where their tokens are.
+
+    eyes = Eyes.from_checkpoint(folder, decoder.pictures)
+    texts, found = taken(messages)                        # the pictures of a chat's messages, and messages without
+    tokens, placed = eyes.placed(tokens, [eyes.read(each.picture, each.name) for each in found])
+
+A prompt has a placeholder for each picture, which the chat template writes, or who continues a text. It stands for as
+many tokens as the picture has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from relaxpy.checkpoints.config_file import config_of
+from relaxpy.errors import UsageError
+from relaxpy.narrow import is_list, is_mapping
+from relaxpy.serve.pictures import Picture, PictureShape, Placed
+
+if TYPE_CHECKING:
+    from relaxpy.vision.picture import Picture as PictureFile
+
+Reader = Callable[..., Picture]
+"""From a picture, what errors call it, and the most pixels (`most_pixels=`) to what the tower reads."""
+
+
+class Given(NamedTuple):
+    """A picture of a chat."""
+
+    picture: PictureFile
+    name: str
+    """What errors call it."""
+
+
+class Eyes:
+    """Reads pictures as a checkpoint wants them."""
+
+    def __init__(self, shape: PictureShape, reader: Callable[[], Reader]) -> None:
+        """`reader` is called when the first picture is read."""
+        self.shape, self._make = shape, reader
+        self._reader: Reader | None = None
+
+    @classmethod
+    def from_checkpoint(cls, folder: Path, shape: PictureShape) -> Eyes:
+        """Those of a checkpoint whose model sees pictures."""
+
+        def reader() -> Reader:
+            family = str((config_of(folder) or {}).get("model_type"))
+            return READERS.get(family, fixed_size)(folder, shape)
+
+        return cls(shape, reader)
+
+    def read(self, picture: PictureFile, name: str = "", **limits: int) -> Picture:
+        """A picture, as `relaxpy.vision.read_picture` takes it, as the tower reads it. Raises: UsageError:
+        `bad-picture`, and those of the checkpoint's processor."""
+        if self._reader is None:
+            self._reader = self._make()
+        return self._reader(picture, name, **limits)
+
+    def placed(
+        self, tokens: Sequence[int], pictures: Sequence[Picture]
+    ) -> tuple[list[int], tuple[Placed, ...]]:
+        """The tokens of a prompt, in which each picture has as many placeholders as tokens, and where it is. Raises:
+        UsageError (`bad-prompt`) if there are not as many placeholders as pictures."""
+        placeholder = self.shape.token
+        if (count := list(tokens).count(placeholder)) != len(pictures):
+            raise UsageError(
+                "bad-prompt",
+                f"the prompt has {count} places for pictures, and there are {len(pictures)} pictures",
+                help="a chat template for pictures writes a place for each; in a text, write the checkpoint's "
+                f"placeholder (token {placeholder}) where a picture is",
+            )
+        found, placed, left = list[int](), list[Placed](), iter(pictures)
+        for token in tokens:
+            if token != placeholder:
+                found.append(token)
+                continue
+            picture = next(left)
+            placed.append(Placed(len(found), picture))
+            found += [placeholder] * picture.tokens
+        return found, tuple(placed)
+
+
+def fixed_size(folder: Path, shape: PictureShape) -> Reader:
+    """The reader of models whose pictures all have one size, and as many tokens. Raises: UsageError (`bad-config`)."""
+    from relaxpy.vision.processor import PictureProcessor
+
+    processor = PictureProcessor.from_checkpoint(folder, "clip")
+    if processor.result != shape.size:
+        given, reads = (
+            "sizes of their own" if size is None else f"the size {size[0]} × {size[1]}"
+            for size in (processor.result, shape.size)
+        )
+        raise UsageError(
+            "bad-config",
+            f"{folder}: pictures get {given}, and the model reads {reads}",
+            help="check that preprocessor_config.json belongs to config.json",
+        )
+
+    def read(picture: PictureFile, name: str = "", **limits: int) -> Picture:
+        pixels = processor(picture, name, **limits)
+        return Picture([pixels[np.newaxis]], shape.tokens)
+
+    return read
+
+
+READERS: Mapping[str, Callable[[Path, PictureShape], Reader]] = {"llava": fixed_size}
+"""By `model_type`."""
+_KEYS = "image", "path"
+"""What a part of a message has a picture in."""
+
+
+def taken(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[Sequence[Mapping[str, Any]], list[Given]]:
+    """Messages whose pictures are parts `{"type": "image"}` without more, as chat templates read them, and the
+    pictures, in their order. A part with a picture is `{"type": "image", "image": picture}`, or has its file's name as
+    "path". Raises: UsageError (`bad-prompt`) for one without a picture."""
+    found = list[Given]()
+    if not is_list(messages) and not isinstance(messages, tuple):
+        return messages, found  # whoever reads them says what they are
+
+    def part_of(part: Any, message: int, number: int) -> Any:
+        if not is_mapping(part) or part.get("type") != "image":
+            return part
+        given = [part[key] for key in _KEYS if part.get(key) is not None]
+        if len(given) != 1 or (unknown := sorted({*map(str, part)} - {"type", *_KEYS})):
+            what = f"it has {', '.join(unknown)}" if len(given) == 1 else f"it has {len(given)}"
+            raise UsageError(
+                "bad-prompt",
+                f"part {number} of message {message} is no picture: {what}",
+                help='{"type": "image", "image": picture}: the path of a file, its bytes, an array or a Pillow image',
+            )
+        picture = cast("PictureFile", given[0])
+        name = str(picture) if isinstance(picture, str | Path) else f"picture {len(found) + 1}"
+        found.append(Given(picture, name))
+        return {"type": "image"}
+
+    without = list[Mapping[str, Any]]()
+    for message, each in enumerate(messages):
+        content = each.get("content") if is_mapping(each) else None
+        if is_list(content):
+            parts = [part_of(part, message, number) for number, part in enumerate(content)]
+            each = {**each, "content": parts}
+        without.append(each)
+    return without, found
+
+
+def refused(name: str, count: int) -> UsageError:
+    """The error of pictures for a model that reads texts."""
+    return UsageError(
+        "bad-prompt",
+        f"{name} reads texts alone, and there {'is a picture' if count == 1 else f'are {count} pictures'}",
+        help="load a model that sees, such as a LLaVA: config.json has its model_type",
+    )
