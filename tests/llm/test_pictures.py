@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ def theirs(place: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def model(theirs: Any, place: Path) -> Iterator[LanguageModel]:
-    yield relaxpy.llm.load(place, scheme=Scheme(bits=None))
+def model(theirs: Any, place: Path) -> LanguageModel:
+    return relaxpy.llm.load(place, scheme=Scheme(bits=None))
 
 
 def colors(seed: int, height: int = 31, width: int = 47) -> np.ndarray:
