@@ -97,9 +97,7 @@ async def prepare(server: Server, request: Request, body: SamplingBody, chat: Ch
     return await in_thread(_prepared, server, request, body, chat, model, adapter)
 
 
-async def with_pictures(
-    server: Server, request: Request, model: ServedModel, chat: Chat
-) -> Chat:
+async def with_pictures(server: Server, request: Request, model: ServedModel, chat: Chat) -> Chat:
     """A chat whose pictures have been read. Raises: ApiError, also for a model that reads texts alone."""
     messages, given = taken(chat.messages)
     sources: list[Any] = [each.picture for each in given]

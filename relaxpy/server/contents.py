@@ -20,9 +20,13 @@ def content_of(parts: Sequence[str | Source], role: str) -> Content:
         return "".join(each for each in parts if isinstance(each, str))
     if role != "user":
         place = sources[0].place
-        raise ApiError(f"{place}: pictures are in messages of the user, not in those of {role}", param=place)
+        raise ApiError(
+            f"{place}: pictures are in messages of the user, not in those of {role}", param=place
+        )
     return [
-        {"type": "image", "image": each} if isinstance(each, Source) else {"type": "text", "text": each}
+        {"type": "image", "image": each}
+        if isinstance(each, Source)
+        else {"type": "text", "text": each}
         for each in parts
     ]
 
