@@ -47,7 +47,7 @@ MOST = {
     "runtime": 21_000,
     "compiler core": 55_650,
     "op": 23_500,
-    "product": 40_900,
+    "product": 41_650,
     "testing": 7_950,
     "importers": 22_450,
 }

@@ -38,6 +38,13 @@ SERVER_OPTIONS = (
         metavar="URL",
         help="Web pages of this origin may send requests (CORS, repeatable); * for all.",
     ),
+    click.option(
+        "--image-host",
+        "image_hosts",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="Pictures of requests may be fetched from addresses of this host (repeatable; without it, from none).",
+    ),
     click.option("--certificate", metavar="PATH", help="Certificate for HTTPS."),
     click.option("--private-key", metavar="PATH", help="Private key of the certificate."),
     click.option(
@@ -181,6 +188,7 @@ def settings_of(
     """The settings of the server and of each model. Raises: UsageError (`bad-arguments`)."""
     from relaxpy.embedded import embedded_model
     from relaxpy.serve.engine_settings import CONTEXT
+    from relaxpy.server.fetch import Hosts
     from relaxpy.server.settings import ModelSettings, ServerSettings
 
     if given["precision"] != "float32" and given["embeddings"] is None:
@@ -199,11 +207,13 @@ def settings_of(
                 "an API key has at least one character, and only visible ones of ASCII",
                 help="others cannot be sent in a header; give one such as that of: openssl rand -hex 32",
             )
+    Hosts.of(given["image_hosts"])  # a mistake is said before models are loaded
     server = ServerSettings(
         host=given["host"],
         port=given["port"],
         api_keys=keys,
         origins=given["origins"],
+        image_hosts=given["image_hosts"],
         certificate=given["certificate"],
         private_key=given["private_key"],
         most_bytes=given["max_body"] << 20,

@@ -26,6 +26,7 @@ from relaxpy.server.body_reader import B, BodyReader
 from relaxpy.server.errors import ApiError
 from relaxpy.server.forms import FormReader
 from relaxpy.server.metrics import Metrics
+from relaxpy.server.pictures import PictureReader
 from relaxpy.server.response_store import Store
 from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
 from relaxpy.server.settings import ServerSettings
@@ -52,16 +53,20 @@ class Server:
         self.settings, self.models = settings, dict(models)
         self.embedders, self.speech = dict(embedders or {}), dict(speech or {})
         self.store = Store(settings.most_stored)
-        self._several_keys = len({*settings.api_keys}) > 1
-        """Then a cached beginning is for the key that it was computed for: how long a prompt takes, and its cached
-        tokens, would tell what others asked."""
         self._reader = BodyReader(settings.most_bytes, settings.body_seconds)
         self.forms = FormReader(settings)
+        self.pictures = PictureReader(settings.image_hosts)
         self.metrics = Metrics(self.models)
         self.created = int(time.time())
         self.is_draining = False
         self.stop: Callable[[], None] = lambda: None
         """Begins to stop, as SIGTERM does."""
+
+    @property
+    def _several_keys(self) -> bool:
+        """Then a cached beginning is for the key that it was computed for: how long a prompt takes, and its cached
+        tokens, would tell what others asked."""
+        return len({*self.settings.api_keys}) > 1
 
     def model_of(self, name: str) -> tuple[ServedModel, int]:
         """The model of a name, and its adapter. Raises: ApiError (404)."""

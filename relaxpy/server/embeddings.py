@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -20,25 +20,22 @@ from relaxpy.server.bodies import Body, Token
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.context import Server, answer, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
-from relaxpy.server.pictures import picture_in
+from relaxpy.server.pictures import ImagePart, PictureFile, Source, most_pixels
+
+if TYPE_CHECKING:
+    from relaxpy.models.picture_embedding import PictureEmbedder
 
 _MOST_TEXTS = 2048
 _TEXTS = 64
 """Texts that are computed before those of another request have their turn."""
-
-_MOST_PICTURES = 64
 _PICTURES = 8
 """Pictures that are computed before those of another request have their turn."""
-_PIXELS = 1 << 24
-"""The most pixels of a picture: they take seven bytes each while it is decoded."""
-_ALL_PIXELS = 1 << 27
-"""The most pixels of a request's pictures, shared among them."""
 _CHARACTERS = 64
 """The most characters of a text for each token that it may have: longer ones are not tokenized."""
-
-
-Item = str | list[int] | bytes
+Item = str | list[int] | PictureFile
 """A text, its tokens, or the file of a picture."""
+Given = str | list[int] | Source
+"""The same as a body has it."""
 
 
 class EmbeddingModel:
@@ -59,14 +56,12 @@ class EmbeddingModel:
     async def embed(self, items: Sequence[Item]) -> tuple[np.ndarray, int]:
         """The vectors of texts, of tokens as the model has them, and of pictures, float32 (items, hidden), and the
         number of their tokens, which patches of pictures are, too. Raises: UsageError for a text that is too long or
-        has a token that is none, and for what is no picture; ApiError for too many pictures."""
-        pictures = [k for k, each in enumerate(items) if isinstance(each, bytes)]
-        texts = [k for k, each in enumerate(items) if not isinstance(each, bytes)]
-        if len(pictures) > _MOST_PICTURES:
-            raise ApiError(f"at most {_MOST_PICTURES} pictures, got {len(pictures)}", param="input")
+        has a token that is none, and for what is no picture."""
+        pictures = [k for k, each in enumerate(items) if isinstance(each, PictureFile)]
+        texts = [k for k, each in enumerate(items) if not isinstance(each, PictureFile)]
         found: dict[int, np.ndarray] = {}
         count = 0
-        pixels = min(_PIXELS, _ALL_PIXELS // max(len(pictures), 1))
+        pixels = most_pixels(len(pictures))
         for numbers, size in ((texts, _TEXTS), (pictures, _PICTURES)):
             for start in range(0, len(numbers), size):
                 part = numbers[start : start + size]
@@ -80,19 +75,25 @@ class EmbeddingModel:
         self, items: Sequence[Item], part: Sequence[int], pixels: int
     ) -> tuple[np.ndarray, int]:
         """The vectors of some items, all texts or all pictures."""
-        files = {f"picture {k}": each for k in part if isinstance(each := items[k], bytes)}
+        files = {each.place: each.data for k in part if isinstance(each := items[k], PictureFile)}
         if files:
             return self._of_pictures(files, pixels)
-        rows = [self._tokens(each, k) for k in part if not isinstance(each := items[k], bytes)]
+        rows = [
+            self._tokens(each, k) for k in part if not isinstance(each := items[k], PictureFile)
+        ]
         return self.embedder.embed_rows(rows), sum(map(len, rows))
 
     def _of_pictures(self, files: Mapping[str, bytes], pixels: int) -> tuple[np.ndarray, int]:
+        embedder = self.check_pictures()
+        return embedder.embed_files(files, most_pixels=pixels), embedder.patches * len(files)
+
+    def check_pictures(self) -> PictureEmbedder:
+        """The model, if it reads pictures. Raises: ApiError if not."""
         from relaxpy.models.picture_embedding import PictureEmbedder
 
-        embedder = self.embedder
-        if not isinstance(embedder, PictureEmbedder):
-            raise UsageError("bad-arguments", f"{self.name} reads texts, and no pictures")
-        return embedder.embed_files(files, most_pixels=pixels), embedder.patches * len(files)
+        if not isinstance(self.embedder, PictureEmbedder):
+            raise ApiError(f"{self.name} reads texts, and no pictures", param="input")
+        return self.embedder
 
     def _tokens(self, text: str | list[int], number: int) -> np.ndarray:
         if self.embedder.tokenizer is None:
@@ -129,20 +130,11 @@ class TextOrImage(Body):
     text: _Input | None = None
     image: _Input | None = None
 
-    def item(self, place: str) -> Item:
+    def item(self, place: str) -> Given:
         """What it is. Raises: ApiError if it is both or neither."""
         if (self.text is None) == (self.image is None):
             raise ApiError(f"{place}: write text or image, one of them", param=place)
-        return (
-            self.text if self.text is not None else picture_in(self.image or "", f"{place}.image")
-        )
-
-
-class ImageUrl(Body):
-    """Where a picture is."""
-
-    url: _Input
-    detail: Literal["auto"] = "auto"
+        return self.text if self.text is not None else Source(self.image or "", f"{place}.image")
 
 
 class TextPart(Body):
@@ -152,27 +144,20 @@ class TextPart(Body):
     text: _Input
 
 
-class ImagePart(Body):
-    """A picture of a message."""
-
-    type: Literal["image_url"]
-    image_url: ImageUrl
-
-
 class EmbeddedMessage(Body):
     """A message as vLLM's interface has it, of which there is one, with one part."""
 
     role: Annotated[str, Field(max_length=100)] = "user"
     content: _Input | Annotated[list[TextPart | ImagePart], Field(min_length=1, max_length=1)]
 
-    def item(self) -> Item:
-        """What it has. Raises: ApiError."""
+    def item(self) -> Given:
+        """What it has."""
         if isinstance(self.content, str):
             return self.content
         (part,) = self.content
         if isinstance(part, TextPart):
             return part.text
-        return picture_in(part.image_url.url, "messages.0.content.0.image_url.url")
+        return Source(part.image_url.url, "messages.0.content.0.image_url.url")
 
 
 class EmbeddingsBody(Body):
@@ -192,7 +177,7 @@ class EmbeddingsBody(Body):
     dimensions: Annotated[int, Field(ge=1)] | None = None
     """The first so many numbers of each vector, which has length 1 again."""
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[Given]:
         """Each text, its tokens, or a picture. Raises: ApiError."""
         if (self.input is None) == (self.messages is None):
             raise ApiError("input: the field is required, or messages in its place", param="input")
@@ -213,7 +198,12 @@ async def embeddings(server: Server, request: Request) -> Response:
     """Answers a request."""
     body = await server.body(request, EmbeddingsBody)
     model = server.embedder_of(body.model)
-    items = await in_thread(body.items)
+    given = await in_thread(body.items)
+    sources = [each for each in given if isinstance(each, Source)]
+    if sources:
+        model.check_pictures()
+    files = iter(await unless_gone(request, server.pictures.read(sources)))
+    items = [next(files) if isinstance(each, Source) else each for each in given]
     vectors, tokens = await unless_gone(request, model.embed(items))
     if body.dimensions is not None:
         if body.dimensions > vectors.shape[1]:

@@ -30,6 +30,8 @@ class ServerSettings:
     """Keys, one of which a request must have; none: everybody may ask."""
     origins: tuple[str, ...] = ()
     """Web pages of these origins may ask (CORS)."""
+    image_hosts: tuple[str, ...] = ()
+    """Hosts from whose addresses pictures of requests are fetched (`relaxpy.server.fetch.Hosts`)."""
     certificate: str | None = None
     """Files of the certificate and the key for TLS."""
     private_key: str | None = None

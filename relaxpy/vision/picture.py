@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -29,6 +30,8 @@ MOST_PIXELS = 1 << 26
 """The most pixels of a picture; a decoded one takes seven bytes for each."""
 MOST_BYTES = 1 << 28
 """The most bytes of a file."""
+_STRIP = 1 << 20
+"""Pixels that are converted at a time."""
 _FORMATS = (
     "AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "QOI", "SGI", "TGA", "TIFF",
     "WEBP",
@@ -63,7 +66,7 @@ def read_picture(
         return _decoded(pillow, bytes(other), name or "the picture", most_pixels, white)
     if _is_image(pillow, given):
         _check_size(other.size, name or "the image", most_pixels)
-        return _without_transparency(pillow, other)
+        return _by_strips(other, lambda strip: _without_transparency(pillow, strip))
     try:
         place = str(os.fspath(other))
         data = read_regular(place, MOST_BYTES)
@@ -93,6 +96,8 @@ def _pillow() -> Any:
 def _decoded(pillow: Any, data: bytes, name: str, most_pixels: int, white: bool) -> np.ndarray:
     from PIL import ImageOps, UnidentifiedImageError
 
+    for size in _sizes_inside(data):
+        _check_size(size, name, most_pixels)
     try:
         with pillow.open(io.BytesIO(data), formats=_FORMATS) as image:
             _check_size(image.size, name, most_pixels)
@@ -101,8 +106,14 @@ def _decoded(pillow: Any, data: bytes, name: str, most_pixels: int, white: bool)
                     f"{name} is {image.format} with several frames",
                     help="give one of them as a picture",
                 )
-            plain = ImageOps.exif_transpose(image).convert("RGB")
-            return _without_transparency(pillow, plain) if white else np.asarray(plain)
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+
+            def plain(strip: Any) -> Any:
+                strip = strip.convert("RGB")
+                return _without_transparency(pillow, strip) if white else strip
+
+            return _by_strips(image, plain)
     except UsageError:
         raise
     except UnidentifiedImageError:
@@ -126,12 +137,41 @@ def _of_array(given: np.ndarray, name: str, most_pixels: int) -> np.ndarray:
     return np.repeat(given[..., None], 3, axis=2) if given.ndim == 2 else given
 
 
-def _without_transparency(pillow: Any, image: Any) -> np.ndarray:
+def _sizes_inside(data: bytes) -> Iterator[tuple[int, int]]:
+    """The sizes of the pictures in an icon, which may be others than the icon says, and which are decoded when it is
+    opened."""
+    if not data.startswith(b"\0\0\1\0"):
+        return
+    for place in range(6, 6 + 16 * int.from_bytes(data[4:6], "little"), 16):
+        start = int.from_bytes(data[place + 12 : place + 16], "little")
+        head = data[start : start + 24]
+        if head.startswith(b"\x89PNG"):
+            yield int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+        elif len(head) == 24:
+            height = int.from_bytes(
+                head[8:12], "little", signed=True
+            )  # of the picture and of its mask
+            yield int.from_bytes(head[4:8], "little"), abs(height) // 2
+
+
+def _by_strips(image: Any, plain: Callable[[Any], Any]) -> np.ndarray:
+    """The pixels of an image that `plain` makes red, green and blue. It does so strip by strip, so that the image and
+    its pixels are in memory, and no further copy."""
+    width, height = image.size
+    found = np.empty((height, width, 3), np.uint8)
+    rows = max(_STRIP // width, 1)
+    for top in range(0, height, rows):
+        end = min(top + rows, height)
+        found[top:end] = np.asarray(plain(image.crop((0, top, width, end))))
+    return found
+
+
+def _without_transparency(pillow: Any, image: Any) -> Any:
     if "A" in image.getbands() or image.info.get("transparency") is not None:
         image = image.convert("RGBA")
         white = pillow.new("RGBA", image.size, (255, 255, 255, 255))
         image = pillow.alpha_composite(white, image)
-    return np.asarray(image.convert("RGB"))
+    return image.convert("RGB")
 
 
 def _check_size(size: tuple[int, int], name: str, most_pixels: int) -> None:

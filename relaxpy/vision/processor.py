@@ -33,21 +33,21 @@ _MOST_SIDE = 1 << 13
 _MOST_RESIZED = 1 << 23
 """The most pixels of a resized picture that is made whole, and the most that are given to a model."""
 _NEAREST = 0
-_CLIP: dict[str, Any] = {
+CLIP: dict[str, Any] = {
     "resample": 3, "size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224},
     "do_center_crop": True, "default_to_square": False, "do_convert_rgb": True,
     "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
 }  # fmt: skip
-_VIT: dict[str, Any] = {
+VIT: dict[str, Any] = {
     "resample": 2, "size": {"height": 224, "width": 224}, "do_center_crop": False, "default_to_square": True,
     "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
 }  # fmt: skip
 _KINDS: Mapping[str, Mapping[str, Any]] = {
-    "ViTImageProcessor": _VIT,
-    "CLIPImageProcessor": _CLIP,
-    "BitImageProcessor": _CLIP,
+    "ViTImageProcessor": VIT,
+    "CLIPImageProcessor": CLIP,
+    "BitImageProcessor": CLIP,
     "SiglipImageProcessor": {
-        **_VIT,
+        **VIT,
         "resample": 3,
         "default_to_square": False,
         "do_convert_rgb": True,
@@ -59,7 +59,7 @@ FAMILIES = {
     "dinov2": "BitImageProcessor",
 }  # fmt: skip
 """Models of pictures, by `model_type`, and the class where a file names none."""
-_KNOWN = frozenset(
+KNOWN = frozenset(
     "image_processor_type feature_extractor_type processor_class size crop_size resample do_resize do_center_crop "
     "do_rescale rescale_factor do_normalize image_mean image_std default_to_square do_convert_rgb do_pad "
     # how the class works, and what the same file says elsewhere
@@ -102,8 +102,8 @@ class PictureProcessor:
         """The processor of a checkpoint of a family, by its `model_type`. Warns (`UnreadWarning`) of settings that are
         not followed. Raises: UsageError: `bad-checkpoint` without a file that can be read, `bad-config` for what is not
         supported."""
-        path, fields = _read(Path(directory))
-        warn_unread(path, unknown_fields(fields, _KNOWN))
+        path, fields = read_settings(Path(directory))
+        warn_unread(path, unknown_fields(fields, KNOWN))
         return cls.from_dict(fields, family, str(path))
 
     @classmethod
@@ -111,17 +111,11 @@ class PictureProcessor:
         cls, fields: Mapping[str, Any], family: str, place: str = FILES[0]
     ) -> PictureProcessor:
         """The same by the fields of the file; `place` names it in errors."""
-        said = fields.get("image_processor_type") or fields.get("feature_extractor_type")
-        kind = re.sub("FeatureExtractor$|ImageProcessor(Fast|Pil)$", "ImageProcessor", str(said))
-        kind = kind if said else FAMILIES.get(family, "")
-        if kind not in _KINDS:
-            raise UsageError(
-                "bad-config",
-                f"{place} is for a {said or family}, which is not supported",
-                help=f"supported are {', '.join(_KINDS)}",
-            )
-        given = {key: value for key, value in fields.items() if value is not None}
-        read = _Reader({**_KINDS[kind], **given}, place)
+        return cls.from_settings(settings_of(fields, FAMILIES.get(family, family), _KINDS, place))
+
+    @classmethod
+    def from_settings(cls, read: SettingsReader) -> PictureProcessor:
+        """The same by checked fields. Raises: UsageError (`bad-config`)."""
         if read.flag("do_pad", False):
             raise read.wrong("do_pad", "pictures are not padded")
         square = read.flag("default_to_square", True)
@@ -149,9 +143,16 @@ class PictureProcessor:
         """A picture, as `read_picture` takes it → (3, height, width) float32. Raises: UsageError like it, and for what
         would become too large."""
         pixels = read_picture(given, name, most_pixels=most_pixels, white=self.white)
-        found = self._cut(pixels, self.cut(pixels.shape[:2]))
+        return self.of_pixels(pixels)
+
+    def of_pixels(self, pixels: np.ndarray) -> np.ndarray:
+        """(height, width, 3) uint8 → (3, height, width) float32."""
+        return self.numbers(self._cut(pixels, self.cut(pixels.shape[:2])))
+
+    def numbers(self, pixels: np.ndarray) -> np.ndarray:
+        """Pixels as they are → (3, height, width) float32, multiplied and normalised."""
         tables = self._tables()
-        return np.stack([table[found[..., channel]] for channel, table in enumerate(tables)])
+        return np.stack([table[pixels[..., channel]] for channel, table in enumerate(tables)])
 
     def cut(self, shape: tuple[int, ...]) -> Cut:
         """What is taken of a picture (height, width)."""
@@ -171,7 +172,7 @@ class PictureProcessor:
         if cut.size == pixels.shape[:2]:
             part = pixels[top : top + inside[0], left : left + inside[1]]
         elif height * width <= _MOST_RESIZED:
-            part = _resized_by_pillow(pixels, cut.size, self.resample)
+            part = resized_by_pillow(pixels, cut.size, self.resample)
             part = part[top : top + inside[0], left : left + inside[1]]
         elif self.resample in FILTERS:
             part = resized_part(pixels, cut.size, self.resample, top, left, inside)
@@ -232,7 +233,7 @@ def _with_longest(height: int, width: int, shortest: int, longest: int) -> tuple
     return shortest, int(raw * width / height)
 
 
-def _resized_by_pillow(pixels: np.ndarray, size: tuple[int, int], resample: int) -> np.ndarray:
+def resized_by_pillow(pixels: np.ndarray, size: tuple[int, int], resample: int) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError:
@@ -252,7 +253,28 @@ def _too_large(pixels: np.ndarray, size: tuple[int, int]) -> UsageError:
     )
 
 
-def _read(directory: Path) -> tuple[Path, Mapping[str, Any]]:
+def settings_of(
+    fields: Mapping[str, Any],
+    usual: str,
+    kinds: Mapping[str, Mapping[str, Any]],
+    place: str = FILES[0],
+) -> SettingsReader:
+    """The fields of a file, with those that its class has where the file has none: one of `kinds`, by transformers'
+    name; `usual` if the file names none. Raises: UsageError (`bad-config`) for another class."""
+    said = fields.get("image_processor_type") or fields.get("feature_extractor_type")
+    kind = re.sub("FeatureExtractor$|ImageProcessor(Fast|Pil)$", "ImageProcessor", str(said))
+    kind = kind if said else usual
+    if kind not in kinds:
+        raise UsageError(
+            "bad-config",
+            f"{place} is for a {said or usual}, which is not supported",
+            help=f"supported are {', '.join(kinds)}",
+        )
+    given = {key: value for key, value in fields.items() if value is not None}
+    return SettingsReader({**kinds[kind], **given}, place)
+
+
+def read_settings(directory: Path) -> tuple[Path, Mapping[str, Any]]:
     """The file with the settings, and its fields."""
     for name in FILES:
         path = directory / name
@@ -275,7 +297,7 @@ def _read(directory: Path) -> tuple[Path, Mapping[str, Any]]:
     )
 
 
-class _Reader:
+class SettingsReader:
     """The fields of a file, checked."""
 
     def __init__(self, fields: Mapping[str, Any], place: str) -> None:
@@ -306,6 +328,13 @@ class _Reader:
         if len(given) != 3 or len(found) != 3 or (name == "image_std" and min(found) <= 0):
             raise self.wrong(name, "it must be a number for each of red, green and blue")
         return tuple(found)
+
+    def whole(self, name: str, least: int, most: int) -> int:
+        """An integer within bounds."""
+        value = self.fields.get(name)
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(name, f"it must be an integer from {least} to {most}")
+        return value
 
     def filter(self) -> int:
         value = self.fields.get("resample")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from relaxpy.errors import UsageError
 from relaxpy.models.picture_embedding import PictureEmbedder
+from relaxpy.server import pictures
 from relaxpy.server.app import create_app
 from relaxpy.server.context import Server
 from relaxpy.server.embeddings import EmbeddingModel
@@ -37,9 +39,10 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> PictureEmbedder:
 def ask(embedder: PictureEmbedder) -> Ask:
     """Sends a body, and gives the answer's status and fields."""
 
-    def send(**body: Any) -> tuple[int, Any]:
+    def send(hosts: Sequence[str] = (), **body: Any) -> tuple[int, Any]:
         async def work() -> tuple[int, Any]:
-            server = Server(ServerSettings(), {}, {"clip": EmbeddingModel("clip", embedder)})
+            settings = ServerSettings(image_hosts=(*hosts,))
+            server = Server(settings, {}, {"clip": EmbeddingModel("clip", embedder)})
             transport = httpx.ASGITransport(create_app(server))
             async with httpx.AsyncClient(
                 transport=transport, base_url="http://localhost"
@@ -90,12 +93,15 @@ def test_pictures_and_texts_in_any_order(ask: Ask, embedder: PictureEmbedder) ->
     [
         ({}, "input: the field is required, or messages"),
         ({"input": "a", "messages": [{"content": "a"}]}, "input: the field is required, or messages"),
-        ({"input": [{"image": "http://localhost/a.png"}]}, "input.0.image: pictures are data URIs"),
-        ({"input": [{"image": "file:///etc/passwd"}]}, "nothing is fetched"),
+        ({"input": [{"image": "http://localhost/a.png"}]}, "input.0.image: nothing is fetched from localhost"),
+        ({"input": [{"image": "file:///etc/passwd"}]}, "input.0.image: pictures are data URIs"),
+        ({"input": [{"image": "FILE:/etc/passwd"}]}, "a file: is not read, and no file of the server is"),
+        ({"input": [{"image": "/etc/hostname.png"}]}, "input.0.image: it is not base64: pictures are data URIs"),
+        ({"input": [{"image": "data:text/html;base64,AAAA"}]}, "input.0.image: text/html is no picture"),
         ({"input": [{"image": "data:image/png,abc"}]}, "has ;base64"),
         ({"input": ["a", {"image": "@@@@"}]}, "input.1.image: it is not base64"),
-        ({"input": [{"image": uri(b"<svg/>")}]}, "picture 0 is no picture"),
-        ({"input": [{"image": uri(picture(1)[:-30])}]}, "picture 0 cannot be decoded"),
+        ({"input": [{"image": uri(b"<svg/>")}]}, "input.0.image is no picture"),
+        ({"input": [{"image": uri(picture(1)[:-30])}]}, "input.0.image cannot be decoded"),
         ({"input": [{"image": uri(picture(1, (4200, 4000)))}]}, "4200 × 4000 pixels, at most 16777216"),
         ({"input": [{"image": uri(picture(1))}] * 65}, "at most 64 pictures"),
         ({"input": [{"image": uri(picture(1)), "text": "a"}]}, "input.0: write text or image"),
@@ -121,3 +127,32 @@ def test_models_of_one_kind(
     status, fields = ask(input="a star")
     assert status == 400
     assert fields["error"]["message"] == "clip reads pictures, and no texts"
+
+
+def test_addresses_of_listed_hosts(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are fetched together, in the order of the body, each with its share of the bytes."""
+    seen: list[tuple[str, int]] = []
+
+    async def fetched(address: Any, most: int) -> bytes:
+        seen.append((address.target, most))
+        if address.target == "/gone":
+            raise UsageError("bad-address", "example.org answers 404")
+        return picture(int(address.target[1:]))
+
+    monkeypatch.setattr(pictures, "fetched", fetched)
+    links = [{"image": f"https://example.org/{shade}"} for shade in (10, 240)]
+    answer = ask(hosts=["example.org"], input=[*links, {"image": uri(picture(10))}])
+    found = vectors(answer)
+    np.testing.assert_array_equal(found[0], found[2])
+    assert not np.allclose(found[0], found[1], atol=1e-3)
+    assert sorted(seen) == [("/10", 1 << 24), ("/240", 1 << 24)]
+    seen.clear()
+    status, fields = ask(
+        hosts=["example.org"], input=[{"image": "https://example.org/gone"}, *links]
+    )
+    assert status == 400
+    assert fields["error"]["message"] == "input.0.image: example.org answers 404"
+    assert fields["error"]["param"] == "input.0.image"
+    status, _ = ask(hosts=["example.org"], input=links * 32)
+    assert status == 200
+    assert {most for _, most in seen[-64:]} == {1 << 19}

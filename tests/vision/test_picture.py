@@ -38,6 +38,16 @@ def png(width: int, height: int, *chunks: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join([chunk(b"IHDR", header), *chunks, chunk(b"IEND", b"")])
 
 
+def ico(width: int, height: int, inside: bytes) -> bytes:
+    """An icon that says a size, whatever is inside."""
+    entry = struct.pack("<BBBBHHII", width, height, 0, 0, 1, 32, len(inside), 22)
+    return struct.pack("<HHH", 0, 1, 1) + entry + inside
+
+
+def dib(width: int, height: int, bits: int = 24) -> bytes:
+    return struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, 0, 0, 0, 0, 0, 0)
+
+
 def animated(kind: str) -> bytes:
     file = io.BytesIO()
     frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (0, 99, 200)]
@@ -60,6 +70,8 @@ CASES: dict[str, tuple[bytes, str]] = {
     "no pixels": (png(0, 9, ZEROS), "(no picture|cannot be decoded|no pixels)"),
     "less than it says": (png(4000, 4000, chunk(b"IDAT", zlib.compress(bytes(99)))), "cannot be decoded"),
     "a bomb of text": (png(9, 9, chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 27)))), "cannot be decoded"),
+    "icon, larger than it says": (ico(16, 16, png(9000, 9000, ZEROS)), "has 9000 × 9000 pixels"),
+    "icon of a bitmap, larger than it says": (ico(16, 16, dib(9000, 18000)), "has 9000 × 9000 pixels"),
     "animated GIF": (animated("GIF"), "is GIF with several frames"),
     "animated PNG": (animated("PNG"), "is PNG with several frames"),
     "animated WebP": (animated("WEBP"), "is WEBP with several frames"),
@@ -133,6 +145,15 @@ def test_what_is_no_picture(given: Any, match: str) -> None:
     with pytest.raises(UsageError, match=match) as caught:
         read_picture(given, most_pixels=3599)
     assert caught.value.code == "bad-picture"
+
+
+def test_icons() -> None:
+    """A picture inside, a PNG or a bitmap."""
+    made = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 4), np.uint8))
+    for options in ({}, {"bitmap_format": "bmp"}):
+        file = io.BytesIO()
+        made.save(file, "ICO", sizes=[(16, 16)], **options)
+        np.testing.assert_array_equal(read_picture(file.getvalue()), np.asarray(made)[..., :3])
 
 
 def test_upright(tmp_path: Path) -> None:
