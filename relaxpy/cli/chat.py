@@ -96,8 +96,8 @@ def chat(
     **given: Any,
 ) -> None:
     """Talk with MODEL: the folder of a checkpoint with a chat template, a GGUF file, or a name on the Hugging Face hub;
-    without MODEL, with the small one that ships with relaxpy. With MESSAGE, answer it, and end. The first message is about
-    the pictures of --image."""
+    without MODEL, with the small one that ships with relaxpy. With MESSAGE, answer it, and end. The first message is
+    about the pictures of --image."""
     place, message = model_and_text(
         arguments, 'relaxpy chat MODEL "Why is the sky blue?"', words=False
     )

@@ -148,7 +148,8 @@ def taken(
         if not is_mapping(part) or part.get("type") != "image":
             return part
         given = [part[key] for key in _KEYS if part.get(key) is not None]
-        if len(given) != 1 or (unknown := sorted({*map(str, part)} - {"type", *_KEYS})):
+        unknown = sorted({*map(str, part)} - {"type", *_KEYS})
+        if len(given) != 1 or unknown:
             what = f"it has {', '.join(unknown)}" if len(given) == 1 else f"it has {len(given)}"
             raise UsageError(
                 "bad-prompt",

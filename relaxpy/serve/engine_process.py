@@ -65,6 +65,7 @@ def decoder_engine(
         "positions": decoder.positions,
         "cache_tokens": pages * decoder.page_size,
         "weight_bytes": decoder.packed.nbytes,
+        "pictures": None if decoder.pictures is None else asdict(decoder.pictures),
     }
     return engine, facts
 

@@ -313,8 +313,8 @@ class PageBook:
     def _add(
         self, tokens: list[int], adapter: int, salt: str, reuse: bool, contents: tuple[Content, ...]
     ) -> int:
-        pages: list[list[int]] = [[] for _ in self.windows]
-        own = _Sequence(tokens, pages=pages, adapter=adapter, salt=salt, contents=contents)
+        empty: list[list[int]] = [[] for _ in self.windows]
+        own = _Sequence(tokens, pages=empty, adapter=adapter, salt=salt, contents=contents)
         found = self._longest_prefix(own) if reuse else []
         own.done = len(found) * self.page_size
         own.prefixes = found

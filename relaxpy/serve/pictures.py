@@ -48,8 +48,9 @@ def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:
     """From its fields, which went through JSON."""
     if fields is None:
         return None
-    size = fields["size"]
-    return PictureShape(**{**fields, "size": None if size is None else (size[0], size[1])})
+    own = dict(fields)
+    size = own.pop("size")
+    return PictureShape(**own, size=None if size is None else (size[0], size[1]))
 
 
 class Picture:

@@ -187,7 +187,7 @@ def _invalid(error: ValidationError, fields: Any) -> ApiError:
     start, *rest = texts
     text = " or ".join([start, *(each.removeprefix("should be ") for each in rest)])
     if near[0].is_media:
-        text += ": models here read texts, no images, sounds or files"
+        text += ": models here read texts, and pictures in messages of the user; no sounds, videos or files"
     name = ".".join(map(str, place))[:200]
     return ApiError(f"{name or 'the body'}: {text}", param=name or None)
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
 from relaxpy.errors import UsageError
+from relaxpy.llm.pictures import taken
 from relaxpy.narrow import is_mapping, is_sequence
 from relaxpy.serve.grammar import either_grammar
+from relaxpy.serve.pictures import Placed
 from relaxpy.server.answer_parser import AnswerParser, Format, format_of, marks_of
 from relaxpy.server.bodies import SamplingBody
-from relaxpy.server.context import Server, in_thread
+from relaxpy.server.contents import after_text, before_text
+from relaxpy.server.context import Server, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.offered_tools import Tool, calls_grammar, format_for, name_of, prompted
+from relaxpy.server.pictures import PictureFile, most_pixels
 from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
 
 T = TypeVar("T", bound=Tool)
@@ -32,6 +36,7 @@ class Chat:
     """A request to a model."""
 
     messages: Sequence[Mapping[str, Any]]
+    """Contents are texts, or lists of parts if there are pictures: `{"type": "image", "image": Source(…)}`."""
     tools: Sequence[Tool] = ()
     choice: Choice = "auto"
     several: bool = True
@@ -45,6 +50,19 @@ class Chat:
     """Whether the prompt ends with what the template writes before an answer."""
     top: int | None = None
     """With log-probabilities, and those of so many tokens."""
+    files: Sequence[PictureFile] = ()
+    """The pictures of the parts `{"type": "image"}`, when they have been read."""
+
+
+class Prompt(NamedTuple):
+    """What a model is given of a chat."""
+
+    tokens: list[int]
+    pictures: tuple[Placed, ...]
+    format: Format
+    """That of calls in answers."""
+    thinks: bool
+    """Whether answers may reason."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,21 @@ class Prepared:
 async def prepare(server: Server, request: Request, body: SamplingBody, chat: Chat) -> Prepared:
     """The prompt and the options of a chat. Raises: ApiError."""
     model, adapter = server.model_of(body.model)
+    chat = await with_pictures(server, request, model, chat)
     return await in_thread(_prepared, server, request, body, chat, model, adapter)
+
+
+async def with_pictures(server: Server, request: Request, model: ServedModel, chat: Chat) -> Chat:
+    """A chat whose pictures have been read. Raises: ApiError, also for a model that reads texts alone."""
+    messages, given = taken(chat.messages)
+    sources: list[Any] = [each.picture for each in given]
+    if not sources:
+        return chat
+    if model.eyes is None:
+        place = sources[0].place
+        raise ApiError(f"{place}: {model.name} reads texts, and no pictures", param=place)
+    files = await unless_gone(request, server.pictures.read(sources))
+    return replace(chat, messages=messages, files=tuple(files))
 
 
 def _prepared(
@@ -91,7 +123,7 @@ def _prepared(
     if chat.tools and chat.choice not in ("auto", "none"):
         name = chat.choice[0] if isinstance(chat.choice, tuple) else None
         grammar, is_called = calls_grammar(chat.tools, name, chat.several), True
-    tokens, format, thinks = prompt_tokens(model, chat, is_bound=bool(grammar))
+    tokens, pictures, format, thinks = prompt_of(model, chat, is_bound=bool(grammar))
     text = model.tokenizer.decode(tokens[-16:], special=True).rstrip()
     is_thinking = thinks and not grammar and text.endswith("<think>")
     if grammar and chat.tools and chat.choice == "auto":
@@ -113,17 +145,15 @@ def _prepared(
         top=chat.top,
         shown=frozenset(number for number in numbers if number is not None),
         begins=chat.opens and not chat.begin,
+        pictures=pictures,
     )
     return Prepared(model, order, format, thinks, is_thinking, body.stream, chat.tools, form)
 
 
-def prompt_tokens(
-    model: ServedModel, chat: Chat, *, is_bound: bool = False
-) -> tuple[list[int], Format, bool]:
-    """The prompt of a chat, the format of calls in its answers, and whether answers may reason. `is_bound`: the answer
-    has a grammar, and begins at once.
+def prompt_of(model: ServedModel, chat: Chat, *, is_bound: bool = False) -> Prompt:
+    """The prompt of a chat, whose pictures have been read. `is_bound`: the answer has a grammar, and begins at once.
 
-    Raises: UsageError: `chat-template`, `bad-prompt`.
+    Raises: UsageError: `chat-template`, `bad-prompt`, `bad-picture`.
     """
     tokenizer = model.tokenizer
     if len(chat.messages) > model.context:
@@ -169,7 +199,24 @@ def prompt_tokens(
         if None not in head:
             tokens += [head[0] or 0, *tokenizer.encode("final", special=False), head[1] or 0]
     format: Format = own if own == "harmony" else "none"
-    return tokens, format_for(own) if tools else format, abilities.thinks
+    tokens, pictures = _placed(model, tokens, chat.files)
+    return Prompt(tokens, pictures, format_for(own) if tools else format, abilities.thinks)
+
+
+def _placed(
+    model: ServedModel, tokens: list[int], files: Sequence[PictureFile]
+) -> tuple[list[int], tuple[Placed, ...]]:
+    """A prompt with room for pictures, and where they are."""
+    if not files or model.eyes is None:
+        return tokens, ()
+    if (least := len(tokens) + len(files) * model.eyes.shape.tokens) > model.context:
+        raise UsageError(
+            "bad-length",
+            f"the prompt has {least} tokens with its {len(files)} pictures, and the context {model.context}",
+        )
+    pixels = most_pixels(len(files))
+    pictures = [model.eyes.read(each.data, each.place, most_pixels=pixels) for each in files]
+    return model.eyes.placed(tokens, pictures)
 
 
 def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -182,13 +229,14 @@ def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
             continue
         own = dict(each)
         if texts and each["role"] == "user":
-            own["content"] = "\n\n".join([*texts, str(each.get("content") or "")])
+            own["content"] = after_text("\n\n".join(texts), each.get("content"))
             texts = []
         found.append(own)
     if not found:
         return [*map(dict, messages)]  # nobody asks anything: the template says so
     if texts and found and found[-1]["role"] == "user":
-        texts.insert(0, str(found.pop().get("content") or ""))
+        found[-1]["content"] = before_text(found[-1].get("content"), "\n\n".join(texts))
+        return found
     return [*found, {"role": "user", "content": "\n\n".join(texts)}] if texts else found
 
 

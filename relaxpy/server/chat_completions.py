@@ -23,9 +23,11 @@ from relaxpy.server.chat import (
     answers,
     prepare,
 )
+from relaxpy.server.contents import content_of
 from relaxpy.server.context import Server, answer, event, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.logprobs import ChatLogprobs, prompt_logprobs
+from relaxpy.server.pictures import ImagePart, Source
 from relaxpy.server.served_model import Delta, Tally
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -75,7 +77,7 @@ class MessageBody(Body):
 
     others = known_fields.MESSAGE
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[TextPart | ImagePart] | None = None
     name: str | None = None
     tool_calls: list[_ToolCall] | None = None
     tool_call_id: str | None = None
@@ -84,18 +86,30 @@ class MessageBody(Body):
     thinking: str | None = None
     refusal: str | None = None
 
-    def plain(self) -> dict[str, Any]:
-        """As templates know messages: with one text, and the role `system`."""
+    def plain(self, place: str) -> dict[str, Any]:
+        """As templates know messages: with one text, unless there are pictures, and the role `system`. `place` is that
+        of the message in the body. Raises: ApiError."""
         found = self.model_dump(exclude_none=True, exclude={"reasoning", "thinking", "refusal"})
         if (thought := self.reasoning_content or self.reasoning or self.thinking) is not None:
             found["reasoning_content"] = thought
         if isinstance(self.content, list):
-            found["content"] = "".join(part.text or part.refusal for part in self.content)
+            parts = [
+                Source(part.image_url.url, f"{place}.content.{number}.image_url.url")
+                if isinstance(part, ImagePart)
+                else part.text or part.refusal
+                for number, part in enumerate(self.content)
+            ]
+            found["content"] = content_of(parts, self.role)
         if self.role == "developer":
             found["role"] = "system"
         if self.content is None and (self.refusal or not self.tool_calls):
             found["content"] = self.refusal or ""
         return found
+
+
+def plain_messages(messages: Sequence[MessageBody]) -> list[dict[str, Any]]:
+    """The messages of a body as templates know them. Raises: ApiError."""
+    return [each.plain(f"messages.{number}") for number, each in enumerate(messages)]
 
 
 class _ChosenFunction(Body):
@@ -158,7 +172,7 @@ class ChatBody(SamplingBody):
             own = (choice.function.name,) if isinstance(choice, _ChosenTool) else choice
         most = self.max_completion_tokens
         messages, begin = continued(
-            [message.plain() for message in self.messages],
+            plain_messages(self.messages),
             self.continue_final_message,
             self.add_generation_prompt,
         )

@@ -20,6 +20,7 @@ from relaxpy.serve.beams import Beams
 from relaxpy.serve.grammar import Grammar
 from relaxpy.serve.json_schema import mismatch
 from relaxpy.serve.pages import NONE
+from relaxpy.serve.pictures import Placed
 from relaxpy.server.bodies import SamplingBody
 from relaxpy.server.body_reader import B, BodyReader
 from relaxpy.server.errors import ApiError
@@ -167,6 +168,7 @@ class Server:
         begins: bool = False,
         echo: bool = False,
         beams: Beams | None = None,
+        pictures: tuple[Placed, ...] = (),
     ) -> Order:
         """The order of a body; with `echo` and `top` the tokens of the prompt have log-probabilities, too. With `beams`
         they are searched, and come instead of `body.n` texts. Raises: ApiError, UsageError."""
@@ -178,6 +180,10 @@ class Server:
             raise ApiError("min_tokens is more than max_tokens", param="min_tokens")
         if body.prompt_logprobs is not None and body.stream:
             raise ApiError("prompt_logprobs are not in streams", param="prompt_logprobs")
+        if pictures and body.truncate_prompt_tokens is not None:
+            raise ApiError(
+                "truncate_prompt_tokens would cut pictures", param="truncate_prompt_tokens"
+            )
         prompt = _cut(prompt, body.truncate_prompt_tokens, model.context - max(max_tokens or 1, 1))
         room = model.room(prompt, 0 if max_tokens == 0 else 1)
         if max_tokens is None:
@@ -212,6 +218,7 @@ class Server:
             shown=shown,
             begins=begins,
             beams=beams,
+            pictures=pictures,
         )
 
     async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:

@@ -24,10 +24,20 @@ from relaxpy.server.bodies import (
     Schema,
     StopText,
 )
-from relaxpy.server.chat import Chat, Choice, Prepared, answers, prepare, prompt_tokens
+from relaxpy.server.chat import (
+    Chat,
+    Choice,
+    Prepared,
+    answers,
+    prepare,
+    prompt_of,
+    with_pictures,
+)
 from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
+from relaxpy.server.contents import content_of
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
+from relaxpy.server.pictures import Source
 from relaxpy.server.served_model import Delta, Tally
 
 
@@ -35,6 +45,30 @@ class _Text(Body):
     others = known_fields.BLOCK
     type: Literal["text"]
     text: str
+
+
+class _Base64(Body):
+    type: Literal["base64"]
+    media_type: str
+    data: str
+
+
+class _Address(Body):
+    type: Literal["url"]
+    url: str
+
+
+class _Image(Body):
+    others = known_fields.BLOCK
+    type: Literal["image"]
+    source: Annotated[_Base64 | _Address, Field(discriminator="type")]
+
+    def at(self, place: str) -> Source:
+        """Where the picture is; `place` is that of the block in the body."""
+        own = self.source
+        if isinstance(own, _Address):
+            return Source(own.url, f"{place}.source.url")
+        return Source(f"data:{own.media_type};base64,{own.data}", f"{place}.source.data")
 
 
 class _Thinking(Body):
@@ -59,7 +93,7 @@ class _Result(Body):
     is_error: bool = False
 
 
-_Block = Annotated[_Text | _Thinking | _Use | _Result, Field(discriminator="type")]
+_Block = Annotated[_Text | _Image | _Thinking | _Use | _Result, Field(discriminator="type")]
 
 
 class _Message(Body):
@@ -132,8 +166,8 @@ class MessagesBody(SamplingBody):
         messages: list[dict[str, Any]] = []
         if self.system:
             messages.append({"role": "system", "content": _text(self.system)})
-        for message in self.messages:
-            messages += _plain(message)
+        for number, message in enumerate(self.messages):
+            messages += _plain(message, f"messages.{number}")
         begin = ""
         if messages and messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
             begin = messages.pop()["content"].rstrip()
@@ -168,16 +202,18 @@ def _openai(tool: _Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _plain(message: _Message) -> Iterator[dict[str, Any]]:
-    """A message in OpenAI's shape: results of tools are messages of their own."""
+def _plain(message: _Message, place: str) -> Iterator[dict[str, Any]]:
+    """A message, which is at a place of the body, in OpenAI's shape: results of tools are messages of their own."""
     if isinstance(message.content, str):
         yield {"role": message.role, "content": message.content}
         return
-    text, thought = "", ""
+    parts, thought = list[str | Source](), ""
     calls: list[dict[str, Any]] = []
-    for block in message.content:
+    for number, block in enumerate(message.content):
         if isinstance(block, _Text):
-            text += block.text
+            parts.append(block.text)
+        elif isinstance(block, _Image):
+            parts.append(block.at(f"{place}.content.{number}"))
         elif isinstance(block, _Thinking):
             thought += block.thinking
         elif isinstance(block, _Use):
@@ -186,10 +222,11 @@ def _plain(message: _Message) -> Iterator[dict[str, Any]]:
         else:
             found = ("Error: " if block.is_error else "") + _text(block.content)
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": found}
-    if text or calls or thought:
+    content = content_of(parts, message.role)
+    if content or calls or thought:
         yield {
             "role": message.role,
-            "content": text,
+            "content": content,
             **({"tool_calls": calls} if calls else {}),
             **({"reasoning_content": thought} if thought else {}),
         }
@@ -215,8 +252,8 @@ async def count_tokens(server: Server, request: Request) -> Response:
     """The number of tokens of a request's prompt."""
     body = await server.body(request, MessagesBody)
     model, _ = server.model_of(body.model)
-    tokens, _, _ = await in_thread(prompt_tokens, model, await in_thread(body.chat))
-    return answer({"input_tokens": len(tokens)})
+    chat = await with_pictures(server, request, model, await in_thread(body.chat))
+    return answer({"input_tokens": len((await in_thread(prompt_of, model, chat)).tokens)})
 
 
 def _names() -> Iterator[str]:

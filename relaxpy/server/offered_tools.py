@@ -16,6 +16,7 @@ from relaxpy.serve.grammar import json_schema_grammar
 from relaxpy.serve.json_schema import relocated
 from relaxpy.server.answer_parser import Format
 from relaxpy.server.closed_schema import closed
+from relaxpy.server.contents import after_text
 from relaxpy.server.errors import ApiError
 
 Tool = Mapping[str, Any]
@@ -96,8 +97,8 @@ def prompted(
     if tools and not reads.tools:
         described = "\n".join(json.dumps(each["function"], ensure_ascii=False) for each in tools)
         first = found[0] if found else {"role": "user", "content": ""}
-        text = _HERMES.format(tools=described) + "\n\n" + str(first.get("content") or "")
-        found[:1] = [{**first, "content": text}]
+        content = after_text(_HERMES.format(tools=described), first.get("content"))
+        found[:1] = [{**first, "content": content}]
     return found, reads.tools
 
 

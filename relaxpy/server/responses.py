@@ -26,8 +26,10 @@ from relaxpy.server.bodies import (
 )
 from relaxpy.server.chat import Chat, Choice, Prepared, allowed_tools, answers, prepare
 from relaxpy.server.chat_completions import Effort, Name, reasoning_variables
+from relaxpy.server.contents import content_of
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
+from relaxpy.server.pictures import Source
 from relaxpy.server.served_model import Delta, Tally
 
 
@@ -38,11 +40,29 @@ class _Content(Body):
     refusal: str = ""
 
 
+class _Image(Body):
+    others = known_fields.PART
+    type: Literal["input_image"]
+    image_url: Annotated[str, Field(min_length=1)]
+    detail: Literal["auto"] = "auto"
+
+
 class _Message(Body):
     others = known_fields.ITEM
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[_Content]
+    content: str | list[_Content | _Image]
+
+    def parts(self, place: str) -> list[str | Source]:
+        """Its texts and pictures; `place` is that of the message in the body."""
+        if isinstance(self.content, str):
+            return [self.content]
+        return [
+            Source(each.image_url, f"{place}.content.{number}.image_url")
+            if isinstance(each, _Image)
+            else each.text or each.refusal
+            for number, each in enumerate(self.content)
+        ]
 
 
 class _Called(Body):
@@ -188,18 +208,18 @@ class ResponseBody(SamplingBody):
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
         found: list[dict[str, Any]] = []
-        for item in self.input:
+        for number, item in enumerate(self.input):
             if isinstance(item, _Output):
                 found.append(
                     {"role": "tool", "tool_call_id": item.call_id, "content": _joined(item.output)}
                 )
             elif isinstance(item, _Message):
                 role = "system" if item.role == "developer" else item.role
-                text = _joined(item.content)
+                content = content_of(item.parts(f"input.{number}"), role)
                 if role == "assistant" and found and found[-1].get("content") == "":
-                    found[-1]["content"] = text
+                    found[-1]["content"] = content
                 else:
-                    found.append({"role": role, "content": text})
+                    found.append({"role": role, "content": content})
             else:
                 if not found or found[-1]["role"] != "assistant":
                     found.append({"role": "assistant", "content": ""})

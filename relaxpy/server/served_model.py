@@ -13,12 +13,14 @@ from typing import Any, Literal
 from relaxpy.errors import UsageError
 from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation_config import recommended
+from relaxpy.llm.pictures import Eyes
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.llm.written_text import Finish, WrittenText
 from relaxpy.models.loaded import Scheme
 from relaxpy.serve.client import EngineClient, Engines
 from relaxpy.serve.engine_process import DECODER
+from relaxpy.serve.pictures import picture_shape_of
 from relaxpy.serve.request import Request, Score
 from relaxpy.server.answer_parser import AnswerPart
 from relaxpy.server.settings import ModelSettings
@@ -120,6 +122,9 @@ class ServedModel:
         self.created = int(time.time())
         self.context: int = client.facts["context"]
         self.vocab_size: int = client.facts["vocab_size"]
+        shape = picture_shape_of(client.facts.get("pictures"))
+        self.eyes = None if shape is None else Eyes.from_checkpoint(Path(settings.place), shape)
+        """What reads pictures, if the model sees them."""
         self.fingerprint = f"relaxpy-{__version__}"
         self.defaults = recommended(Path(settings.place))
         self.adapters = {name: number for number, (name, _) in enumerate(settings.adapters)}

@@ -13,8 +13,13 @@ from starlette.responses import Response
 from relaxpy.server import known_fields
 from relaxpy.server.bodies import MOST_FIELDS, Body
 from relaxpy.server.body_reader import MOST_VALUES
-from relaxpy.server.chat import Chat, prompt_tokens
-from relaxpy.server.chat_completions import MessageBody, ToolBody, continued
+from relaxpy.server.chat import Chat, prompt_of, with_pictures
+from relaxpy.server.chat_completions import (
+    MessageBody,
+    ToolBody,
+    continued,
+    plain_messages,
+)
 from relaxpy.server.context import Server, answer, in_thread
 from relaxpy.server.errors import ApiError
 from relaxpy.server.served_model import ServedModel
@@ -80,7 +85,11 @@ async def tokenize(server: Server, request: Request) -> Response:
     model, _ = server.model_of(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise ApiError("give prompt or messages", param="prompt")
-    tokens = await in_thread(_tokens, model, body)
+    if body.messages is None:
+        tokens = await in_thread(_text_tokens, model, body)
+    else:
+        chat = await with_pictures(server, request, model, await in_thread(_chat, body))
+        tokens = (await in_thread(prompt_of, model, chat)).tokens
     found: dict[str, Any] = {"count": len(tokens), "max_model_len": model.context, "tokens": tokens}
     if body.return_token_strs:
         texts = await in_thread(_texts, model, {*tokens})
@@ -94,24 +103,25 @@ def _texts(model: ServedModel, tokens: Iterable[int]) -> dict[int, str]:
     }
 
 
-def _tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
-    if body.messages is None:
-        text = body.prompt or ""
-        model.check_size(len(text))
-        return model.tokenizer.encode(text, body.add_special_tokens)
+def _text_tokens(model: ServedModel, body: TokenizeBody) -> list[int]:
+    text = body.prompt or ""
+    model.check_size(len(text))
+    return model.tokenizer.encode(text, body.add_special_tokens)
+
+
+def _chat(body: TokenizeBody) -> Chat:
     messages, begin = continued(
-        [message.plain() for message in body.messages],
+        plain_messages(body.messages or ()),
         body.continue_final_message,
         body.add_generation_prompt,
     )
-    chat = Chat(
+    return Chat(
         messages,
         [tool.model_dump(exclude_none=True) for tool in body.tools or ()],
         variables=body.chat_template_kwargs or {},
         begin=begin,
         opens=body.continue_final_message or body.add_generation_prompt is not False,
     )
-    return prompt_tokens(model, chat)[0]
 
 
 class DetokenizeBody(Body):

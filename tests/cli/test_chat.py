@@ -431,7 +431,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     place = tmp_path_factory.mktemp("llava")
     llava_checkpoints.write("llava", place)
     llava_checkpoints.write_tokenizer(place)
-    return load(place, scheme=Scheme(bits=None))
+    return load(place, scheme=llava_checkpoints.SCHEME, target=llava_checkpoints.TARGET)
 
 
 @pytest.fixture

@@ -220,16 +220,18 @@ def test_a_picture(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     llava_checkpoints.write("llava", tmp_path)
     llava_checkpoints.write_tokenizer(tmp_path)
-    picture = str(tmp_path / "a.png")
+    picture, target = str(tmp_path / "a.png"), llava_checkpoints.TARGET
     image.new("RGB", (30, 40), (200, 10, 20)).save(picture)
 
     def run(*args: str) -> Result:
-        return CliRunner().invoke(generate, [str(tmp_path), *args, "-n", "5", *EXACT, "--json"])
+        return CliRunner().invoke(
+            generate, [str(tmp_path), *args, "-n", "5", *EXACT, "--json", "--target", target]
+        )
 
     prompts = "Compile <image> once", "Compile once"
     found = [run(prompt, "--image", picture) for prompt in prompts]
     assert [each.exit_code for each in found] == [0, 0]
-    model = load(tmp_path, scheme=Scheme(bits=None))
+    model = load(tmp_path, scheme=llava_checkpoints.SCHEME, target=target)
     for result, prompt in zip(found, (prompts[0], f"<image>\n{prompts[1]}"), strict=True):
         expected = model.complete(prompt, images=[picture], max_tokens=5)
         data = json.loads(result.stdout)

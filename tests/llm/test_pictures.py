@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import relaxpy.llm
 from relaxpy.errors import UsageError
 from relaxpy.llm import LanguageModel
 from relaxpy.llm.pictures import taken
-from relaxpy.models.loaded import Scheme
-from tests.models.llava_checkpoints import IMAGE, write, write_tokenizer
+from tests.models.llava_checkpoints import IMAGE, SCHEME, TARGET, write, write_tokenizer
 
 Image: Any = pytest.importorskip("PIL.Image")
 transformers: Any = pytest.importorskip("transformers")
@@ -38,8 +36,8 @@ def theirs(place: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def model(theirs: Any, place: Path) -> Iterator[LanguageModel]:
-    yield relaxpy.llm.load(place, scheme=Scheme(bits=None))
+def model(theirs: Any, place: Path) -> LanguageModel:
+    return relaxpy.llm.load(place, scheme=SCHEME, target=TARGET)
 
 
 def colors(seed: int, height: int = 31, width: int = 47) -> np.ndarray:
@@ -178,7 +176,9 @@ def test_parts_that_are_no_pictures(part: dict[str, Any], message: str) -> None:
     assert caught.value.code == "bad-prompt"
 
 
-@pytest.mark.parametrize("wrong", [b"no picture", Path("nowhere.png"), 5, np.zeros((3, 4), np.float32)])
+@pytest.mark.parametrize(
+    "wrong", [b"no picture", Path("nowhere.png"), 5, np.zeros((3, 4), np.float32)]
+)
 def test_pictures_that_cannot_be_read(wrong: Any, model: LanguageModel) -> None:
     with pytest.raises(UsageError) as caught:
         model.chat(shown("a", wrong))
@@ -221,13 +221,13 @@ def test_a_processor_of_another_size(theirs: Any, place: Path, tmp_path: Path) -
     path.write_text(
         json.dumps({**json.loads(path.read_text()), "crop_size": {"height": 22, "width": 23}})
     )
-    model = relaxpy.llm.load(folder, scheme=Scheme(bits=None))
+    model = relaxpy.llm.load(folder, scheme=SCHEME, target=TARGET)
     assert written(model, shown("Compile once."))[1]
     with pytest.raises(
         UsageError, match="pictures get the size 22 × 23, and the model reads the size 23 × 23"
     ):
         model.chat(shown(colors(1)))
     path.unlink()
-    model = relaxpy.llm.load(folder, scheme=Scheme(bits=None))
+    model = relaxpy.llm.load(folder, scheme=SCHEME, target=TARGET)
     with pytest.raises(UsageError, match="preprocessor_config"):
         model.chat(shown(colors(1)))

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.models.loaded import Scheme
+from tests.sweeps import quick_target
+
 IMAGE = 320
 """The token that stands for places of a picture."""
 TOWER = {
@@ -40,6 +43,11 @@ CASES: dict[str, dict[str, Any]] = {
         "projector_hidden_act": "gelu_pytorch_tanh",
     },
 }  # fmt: skip
+
+
+SCHEME = Scheme(bits=None, activations=None)
+TARGET = str(quick_target())
+"""Of tests that need no others: one executable is built for all of them."""
 
 
 def reference(name: str) -> Any:

@@ -21,7 +21,17 @@ from relaxpy.models.loaded import LoadedDecoder, Scheme, decoder_program, load_d
 from relaxpy.serve import Engine, Limits, PageBook, Request, Sampling
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.pictures import Picture, Placed
-from tests.models.llava_checkpoints import CASES, IMAGE, logits, pixels, reference, tokens_of, write
+from tests.models.llava_checkpoints import (
+    SCHEME,
+    TARGET,
+    CASES,
+    IMAGE,
+    logits,
+    pixels,
+    reference,
+    tokens_of,
+    write,
+)
 from tests.runtime.test_checkpoint import saved
 from tests.sweeps import FULL
 
@@ -32,11 +42,11 @@ TOLERANCE = 2e-5
 
 
 @cache
-def both(name: str, bits: int | None = None) -> tuple[Any, LoadedDecoder, Path]:
+def both(name: str) -> tuple[Any, LoadedDecoder, Path]:
     """transformers' model and ours of a case, and the folder."""
     place = Path(mkdtemp())
     theirs = write(name, place)
-    return theirs, load_decoder(place, Scheme(bits=bits)), place
+    return theirs, load_decoder(place, SCHEME, target=TARGET), place
 
 
 def prompt_of(name: str, *parts: int) -> tuple[list[int], tuple[Placed, ...], list[np.ndarray]]:
@@ -156,7 +166,7 @@ def test_the_tower_stays_float() -> None:
         assert not re.search(r"vision_\w*_quantized", text)
     if not FULL:
         return
-    own = load_decoder(place, Scheme(bits=4))
+    own = load_decoder(place, Scheme(bits=4), target=TARGET)
     picture = Picture([pixels("llava", 1)], tokens_of("llava"))
     rows = [DecoderModel(each, 1).encode_picture(picture) for each in (plain, own)]
     np.testing.assert_array_equal(*rows)
@@ -189,7 +199,7 @@ def test_other_names_of_tensors(
     renamed[f"{tower}embeddings.position_ids"] = np.arange(10)[None]
     (tmp_path / "config.json").write_text((place / "config.json").read_text())
     saved(tmp_path / "model.safetensors", renamed)
-    own = load_decoder(tmp_path, Scheme(bits=None))
+    own = load_decoder(tmp_path, SCHEME, target=TARGET)
     prompt, placed, _ = prompt_of("llava", 4, -1, 5)
     one, two = (Stepped(each).logits([(prompt, placed)], 99)[0] for each in (plain, own))
     np.testing.assert_array_equal(one, two)

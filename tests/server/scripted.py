@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.serve import Batch, Draw, Engine, Limits
+from relaxpy.serve.pictures import Picture
 from relaxpy.serve.request import Features
 
 
@@ -19,12 +20,16 @@ class Scripted:
     windows: Sequence[int] = (0,)
     adapters = 0
     source = None
+    pictures = None
 
     def __init__(self, scripts: Sequence[Sequence[int]], end: int, vocab: int) -> None:
         self.scripts, self.end, self.vocab_size = scripts, end, vocab
 
     def encode(self, features: Sequence[Features], tables: np.ndarray) -> None:
         raise AssertionError("it has no encoder")
+
+    def encode_picture(self, picture: Picture) -> np.ndarray:
+        raise AssertionError("it sees no pictures")
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:
         time.sleep(0.0005)

@@ -223,7 +223,7 @@ def test_harmless_values_are_of_their_type() -> None:
     [
         (ResponseBody, {"tools": [{"type": "web_search"}]}, "tools.0.type: should be 'function'"),
         (MessagesBody, {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools.0.type: should be 'custom'"),
-        (ChatBody, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "content.0.type"),
+        (ChatBody, {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}, "content.0.type"),
         (ResponseBody, {"input": [{"type": "item_reference", "id": "x"}]}, "input.0: should be an object whose type is"),
         (ChatBody, {"max_tokens": 0}, "max_tokens: should be at least 1, or -1"),
         (ResponseBody, {"max_output_tokens": 0}, "max_output_tokens: should be"),

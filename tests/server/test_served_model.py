@@ -15,7 +15,7 @@ import pytest
 from relaxpy.models.checkpoint import read_weights
 
 pytest.importorskip("fastapi")
-from relaxpy.server.chat import Chat, prompt_tokens
+from relaxpy.server.chat import Chat, prompt_of
 from relaxpy.server.context import in_thread
 from relaxpy.server.errors import ApiError
 from relaxpy.server.served_model import ServedModel
