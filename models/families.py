@@ -28,7 +28,7 @@ from relaxpy.models.mistral import MistralConfig
 from relaxpy.models.parakeet import ParakeetConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
-from relaxpy.models.qwen2_vl import Qwen2VLConfig
+from relaxpy.models.qwen2_vl import Qwen2VLConfig, Qwen25VLConfig
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
 from relaxpy.models.siglip import SiglipConfig
@@ -49,7 +49,7 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
 }  # fmt: skip
 """The decoders."""
 SEEING: dict[str, type[SeeingConfig]] = {
-    each.model_type: each for each in (LlavaConfig, Qwen2VLConfig)
+    each.model_type: each for each in (LlavaConfig, Qwen2VLConfig, Qwen25VLConfig)
 }
 """Decoders that see pictures: what reads their configurations, which are those of a decoder of any family."""
 SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {

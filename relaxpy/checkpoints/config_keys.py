@@ -147,6 +147,10 @@ READ: Mapping[str, frozenset[str]] = {
         f"{_DECODERS} {_QWEN} text_config vision_config image_token_id video_token_id vision_start_token_id "
         "vision_end_token_id vision_token_id tie_word_embeddings rope_scaling".split()
     ),
+    "qwen2_5_vl": frozenset(
+        f"{_DECODERS} {_QWEN} text_config vision_config image_token_id video_token_id vision_start_token_id "
+        "vision_end_token_id vision_token_id tie_word_embeddings rope_scaling".split()
+    ),
 }
 """By `model_type`."""
 PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
@@ -171,6 +175,14 @@ PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "text_config": READ["qwen2"] | {"rope_scaling", "rope_parameters"},
         "vision_config": frozenset(
             "depth embed_dim hidden_size hidden_act mlp_ratio num_heads in_channels in_chans patch_size "
+            "spatial_patch_size spatial_merge_size temporal_patch_size rope_parameters".split()
+        ),
+    },
+    "qwen2_5_vl": {
+        "text_config": READ["qwen2"] | {"rope_scaling", "rope_parameters"},
+        "vision_config": frozenset(
+            "intermediate_size out_hidden_size window_size fullatt_block_indexes tokens_per_second "
+            "depth hidden_size hidden_act mlp_ratio num_heads in_channels in_chans patch_size "
             "spatial_patch_size spatial_merge_size temporal_patch_size rope_parameters".split()
         ),
     },

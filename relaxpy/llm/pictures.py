@@ -108,9 +108,9 @@ def fixed_size(folder: Path, shape: PictureShape) -> Reader:
     return read
 
 
-def of_patches(folder: Path, _: PictureShape) -> Reader:
-    """The reader of models whose pictures keep their shape, and have tokens by it: Qwen2-VL."""
-    from relaxpy.vision.several import PatchProcessor
+def of_patches(folder: Path, shape: PictureShape) -> Reader:
+    """The reader of models whose pictures keep their shape, and have tokens by it: Qwen2-VL and Qwen2.5-VL."""
+    from relaxpy.vision.several import PatchProcessor, windows
 
     processor = PatchProcessor.from_checkpoint(folder)
     square = processor.merge**2
@@ -120,7 +120,8 @@ def of_patches(folder: Path, _: PictureShape) -> Reader:
         rows, columns = (each // processor.merge for each in found.grid)
         patches = found.numbers.reshape(rows * columns, square, -1)
         places = processor.places(found.grid).reshape(rows * columns, square, 2)
-        return Picture([patches, places], rows * columns, (rows, columns))
+        own = windows(rows, columns, shape.window) if shape.window else ()
+        return Picture([patches, places, *own], rows * columns, (rows, columns))
 
     return read
 
@@ -128,6 +129,7 @@ def of_patches(folder: Path, _: PictureShape) -> Reader:
 READERS: Mapping[str, Callable[[Path, PictureShape], Reader]] = {
     "llava": fixed_size,
     "qwen2_vl": of_patches,
+    "qwen2_5_vl": of_patches,
 }
 """By `model_type`."""
 _KEYS = "image", "path"

@@ -42,6 +42,8 @@ class PictureShape:
     """Height and width of what the tower reads; None: it depends on the picture."""
     axes: int = 0
     """Rotary positions of a token; 0: its place is the one that it has."""
+    window: int = 0
+    """Tokens of the side of a window whose patches the tower reads together; 0: there are none."""
 
 
 def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:

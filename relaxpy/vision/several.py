@@ -161,6 +161,16 @@ class PatchProcessor:
         return down, across
 
 
+def windows(rows: int, columns: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """The windows of a grid of squares, side × side of them where it has as many: the squares of each window (windows,
+    side²) int64, -1 where it has fewer; and the place of each square among them (squares,) int64."""
+    down, across = -(-rows // side), -(-columns // side)
+    found = np.full((down * side, across * side), -1, np.int64)
+    found[:rows, :columns] = np.arange(rows * columns).reshape(rows, columns)
+    found = found.reshape(down, side, across, side).transpose(0, 2, 1, 3).reshape(-1, side * side)
+    return found, np.argsort(found.ravel(), kind="stable")[-rows * columns :]
+
+
 def _pixels_of(read: SettingsReader) -> tuple[int, int]:
     """The least and the most pixels, by the names of any version."""
     size = read.fields.get("size")

@@ -1,4 +1,4 @@
-"""Qwen2-VL beside transformers: rotary positions, logits of prompts with pictures of odd sizes, in chunks and among others,
+"""Qwen2-VL and Qwen2.5-VL beside transformers: rotary positions, logits of prompts with pictures of odd sizes, in chunks and among others,
 and texts."""
 
 from __future__ import annotations
@@ -38,21 +38,28 @@ VISION = {
     "depth": 2, "embed_dim": 24, "hidden_size": 48, "num_heads": 2, "mlp_ratio": 2, "patch_size": 3, "spatial_merge_size": 2,
     "temporal_patch_size": 2,
 }  # fmt: skip
+VISION25 = {
+    "depth": 3, "hidden_size": 24, "out_hidden_size": 48, "intermediate_size": 30, "num_heads": 2, "patch_size": 3,
+    "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 12, "fullatt_block_indexes": [1],
+}  # fmt: skip
+"""Windows of 2 × 2 squares."""
+FAMILIES = {"qwen2_vl": ("Qwen2VL", VISION), "qwen2_5_vl": ("Qwen2_5_VL", VISION25)}
 SIZES = ((20, 30), (6, 6), (40, 13), (7, 50), (18, 12))
 """Heights and widths of pictures, by their numbers."""
 
 
 @cache
-def both(bits: int | None = None) -> tuple[Any, LoadedDecoder, Path]:
+def both(family: str) -> tuple[Any, LoadedDecoder, Path]:
     """transformers' model of random weights and ours, and the folder."""
     place = Path(mkdtemp())
     torch.manual_seed(4)
     torch.set_num_threads(1)
-    config = transformers.Qwen2VLConfig(
-        text_config=TEXT, vision_config=VISION, image_token_id=IMAGE, vision_start_token_id=91, vision_end_token_id=92,
+    kind, vision = FAMILIES[family]
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=TEXT, vision_config=vision, image_token_id=IMAGE, vision_start_token_id=91, vision_end_token_id=92,
         video_token_id=93,
     )  # fmt: skip
-    theirs = transformers.Qwen2VLForConditionalGeneration(config).eval()
+    theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     with torch.no_grad():
         for name, weight in theirs.named_parameters():
             one = "norm" in name and name.endswith("weight")
@@ -63,26 +70,26 @@ def both(bits: int | None = None) -> tuple[Any, LoadedDecoder, Path]:
         "max_pixels": 1600,
     }  # fmt: skip
     (place / "preprocessor_config.json").write_text(json.dumps(settings))
-    return theirs, load_decoder(place, Scheme(bits=bits)), place
+    return theirs, load_decoder(place, Scheme(bits=None)), place
 
 
 @cache
-def picture(number: int) -> Picture:
+def picture(family: str, number: int) -> Picture:
     """What the tower reads of a picture."""
-    _, decoder, place = both()
+    _, decoder, place = both(family)
     assert decoder.pictures is not None
     shown = np.random.default_rng(number).integers(0, 256, (*SIZES[number], 3), np.uint8)
-    return READERS["qwen2_vl"](place, decoder.pictures)(shown)
+    return READERS[family](place, decoder.pictures)(shown)
 
 
-def prompt_of(*parts: int) -> tuple[list[int], tuple[Placed, ...]]:
+def prompt_of(family: str, *parts: int) -> tuple[list[int], tuple[Placed, ...]]:
     """A prompt of tokens, and of pictures by negative numbers from -1 on."""
     prompt, placed = list[int](), list[Placed]()
     for part in parts:
         if part >= 0:
             prompt.append(part)
             continue
-        shown = picture(-1 - part)
+        shown = picture(family, -1 - part)
         placed.append(Placed(len(prompt), shown))
         prompt += [IMAGE] * shown.tokens
     return prompt, tuple(placed)
@@ -97,9 +104,9 @@ CASES = (
 )
 
 
-def logits(tokens: list[int], placed: tuple[Placed, ...]) -> np.ndarray:
+def logits(family: str, tokens: list[int], placed: tuple[Placed, ...]) -> np.ndarray:
     """transformers' logits after each token (tokens, vocabulary)."""
-    theirs, _, _ = both()
+    theirs, _, _ = both(family)
     ids = torch.tensor([tokens])
     given: dict[str, Any] = {}
     if placed:
@@ -114,11 +121,12 @@ def logits(tokens: list[int], placed: tuple[Placed, ...]) -> np.ndarray:
         return theirs(input_ids=ids, **given).logits[0].numpy()
 
 
-def test_rotary_positions() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rotary_positions(family: str) -> None:
     """Those of transformers, also from places within a picture and after several."""
-    theirs, _, _ = both()
+    theirs, _, _ = both(family)
     for parts in CASES:
-        tokens, placed = prompt_of(*parts)
+        tokens, placed = prompt_of(family, *parts)
         if not placed:
             continue
         ids = torch.tensor([tokens])
@@ -142,9 +150,11 @@ def test_rotary_positions() -> None:
         np.testing.assert_array_equal(after, np.full((3, 1), len(tokens) + 5 + int(delta[0, 0])))
 
 
-def stepped(prompts: list[tuple[list[int], tuple[Placed, ...]]], chunk: int) -> list[np.ndarray]:
+def stepped(
+    family: str, prompts: list[tuple[list[int], tuple[Placed, ...]]], chunk: int
+) -> list[np.ndarray]:
     """The logits after each token of each prompt, as many chunks in a step as there are prompts."""
-    _, decoder, _ = both()
+    _, decoder, _ = both(family)
     model, book = DecoderModel(decoder, 64), PageBook(64, decoder.page_size, decoder.windows)
     encoded = cache(model.encode_picture)
     of = {book.add(tokens, reuse=False): placed for tokens, placed in prompts}
@@ -170,24 +180,26 @@ def stepped(prompts: list[tuple[list[int], tuple[Placed, ...]]], chunk: int) -> 
     return [np.concatenate(each) for each in found.values()]
 
 
-def test_logits_are_those_of_transformers() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_transformers(family: str) -> None:
     """At once, in chunks of 1, 7 and 33, and among others: the same to the bit, and transformers' to 2e-5."""
-    cases = [prompt_of(*parts) for parts in CASES]
-    alone = [stepped([case], 1000)[0] for case in cases]
+    cases = [prompt_of(family, *parts) for parts in CASES]
+    alone = [stepped(family, [case], 1000)[0] for case in cases]
     for case, ours in zip(cases, alone):
-        wanted = logits(*case)
+        wanted = logits(family, *case)
         assert abs(ours - wanted).max() < TOLERANCE * max(1, abs(wanted).max())
     for chunk in (1, 7, 33):
-        for ours, again in zip(alone, stepped(cases, chunk)):
+        for ours, again in zip(alone, stepped(family, cases, chunk)):
             np.testing.assert_array_equal(ours, again)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chunk", (5, 64) if FULL else (5,))
-def test_texts_are_those_of_transformers(chunk: int) -> None:
+def test_texts_are_those_of_transformers(chunk: int, family: str) -> None:
     """Greedy texts by an engine with small chunks, whose requests went through JSON; guessed tokens included."""
-    _, decoder, _ = both()
+    _, decoder, _ = both(family)
     engine = Engine(DecoderModel(decoder, 64), pages=64, limits=Limits(running=8), chunk=chunk)
-    cases = [prompt_of(*parts) for parts in CASES]
+    cases = [prompt_of(family, *parts) for parts in CASES]
     for number, (tokens, placed) in enumerate(cases):
         request = Request(number, tuple(tokens), 10, Sampling(temperature=0), pictures=placed)
         engine.submit(request_of(json.loads(json.dumps(request_fields(request)))))
@@ -199,14 +211,14 @@ def test_texts_are_those_of_transformers(chunk: int) -> None:
     for number, (tokens, placed) in enumerate(cases):
         written = list(tokens)
         for _ in range(10):
-            written.append(int(logits(written, placed)[-1].argmax()))
+            written.append(int(logits(family, written, placed)[-1].argmax()))
         assert texts[number] == written[len(tokens) :]
     assert engine.counters.encoded_pictures == 5
 
 
 def test_configurations() -> None:
     """As transformers writes it, and as it was published."""
-    _, _, place = both()
+    _, _, place = both("qwen2_vl")
     fields = json.loads((place / "config.json").read_text())
     assert unread_fields(fields) == []
     config = config_from(fields)
@@ -235,3 +247,17 @@ def test_configurations() -> None:
         with pytest.raises(UsageError, match=match) as caught:
             config_from({**old, **change})
         assert caught.value.code == "bad-config"
+
+
+def test_configurations_with_windows() -> None:
+    _, _, place = both("qwen2_5_vl")
+    fields = json.loads((place / "config.json").read_text())
+    assert unread_fields(fields) == []
+    for change, match in (
+        ({"fullatt_block_indexes": 3}, "fullatt_block_indexes must be numbers of layers, got 3"),
+        ({"fullatt_block_indexes": ["a"]}, "fullatt_block_indexes must be"),
+        ({"window_size": 5}, "window_size is 5, less than a square of 6 pixels"),
+        ({"out_hidden_size": 24}, "makes rows of 24 numbers"),
+    ):
+        with pytest.raises(UsageError, match=match):
+            config_from({**fields, "vision_config": {**fields["vision_config"], **change}})
