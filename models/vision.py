@@ -42,6 +42,16 @@ class VisionConfig(ABC):
     def spec(self) -> dict[str, Any]:
         """The inputs of `encode_picture`: those of one picture."""
 
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a picture, for plans of memory; 0: unknown."""
+        return 0
+
+    def largest(self) -> dict[str, int]:
+        """The values of the symbolic variables of `encode_picture`, by their names, for a picture of the most
+        tokens."""
+        return {}
+
     @abstractmethod
     def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
         """The checkpoint tensor of each parameter of the module, in a checkpoint with tensors of these names."""
