@@ -33,7 +33,7 @@ from relaxpy.models.checkpoint import Source, gather
 from relaxpy.models.decoder_config import LINEARS, DecoderConfig
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
-from relaxpy.nn.rotary import Rope, rotate
+from relaxpy.nn.rotary import Rope, by_section, rotate
 
 if TYPE_CHECKING:
     from relaxpy.models.tower_config import TowerConfig
@@ -296,6 +296,7 @@ class Decoder(nn.Module):
         adapters: tuple[tuple[tuple[nn.Tensor, nn.Tensor], ...], ...] = (),
         embeds: nn.Tensor | None = None,
         sources: nn.Tensor | None = None,
+        turns: nn.Tensor | None = None,
     ) -> nn.Tensor:
         """Process tokens of several sequences: `tokens` and `positions` (tokens,) of which those from starts[s] up to
         starts[s + 1] are the last ones of sequence s, whose pages in group g are tables[g, s] and which has lengths[s]
@@ -306,7 +307,8 @@ class Decoder(nn.Module):
         for none, and `adapters` the weights of each layer for these maps (`stack_adapters`).
 
         If the model sees pictures (`config.vision`), `sources` (tokens,) say which row of `embeds` (embedded, hidden)
-        float32 stands for each token, -1 for its embedding in the table. A text alone has no rows."""
+        float32 stands for each token, -1 for its embedding in the table. A text alone has no rows. If tokens have
+        several rotary positions (`config.vision.sections`), they are `turns` (positions of a token, tokens)."""
         config, count = self.config, tokens.shape[0]
         of_layers = [
             None if config.learned_positions else config.served_rope_of(i)
@@ -334,7 +336,12 @@ class Decoder(nn.Module):
         ]
         if ids is not None:
             ids = nn.Adapters.checked(ids, adapters[0][0][0].shape[0])
-        angles = {rope: rope.angles_at(positions, config.head_dim) for rope in ropes}
+        if turns is None or config.vision is None:
+            angles = {rope: rope.angles_at(positions, config.head_dim) for rope in ropes}
+        else:
+            sections = config.vision.sections
+            turned = {rope: rope.angles_at(turns, config.head_dim) for rope in ropes}
+            angles = {rope: by_section(*each, sections) for rope, each in turned.items()}
         x = self._embedded(tokens, positions)
         if embeds is not None and sources is not None:
             x = _with_rows(x, embeds, sources)
@@ -488,6 +495,8 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
             "embeds": nn.spec.Tensor(("embedded", config.hidden_size), "float32"),
             "sources": nn.spec.Tensor(("count",), "int32"),
         }
+        if sections := config.vision.sections:
+            pictures["turns"] = nn.spec.Tensor((len(sections), "count"), "int64")
     found: dict[str, dict[str, Any]] = {
         "step": {
             "tokens": of_tokens,

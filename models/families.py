@@ -28,11 +28,13 @@ from relaxpy.models.mistral import MistralConfig
 from relaxpy.models.parakeet import ParakeetConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
+from relaxpy.models.qwen2_vl import Qwen2VLConfig
 from relaxpy.models.qwen3 import Qwen3Config
 from relaxpy.models.qwen3_moe import Qwen3MoeConfig
 from relaxpy.models.siglip import SiglipConfig
 from relaxpy.models.t5 import MT5Config, T5Config, UMT5Config
 from relaxpy.models.tower_config import PictureModelConfig
+from relaxpy.models.vision import SeeingConfig
 from relaxpy.models.vit import ViTConfig
 from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.models.whisper import WhisperConfig
@@ -46,7 +48,9 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
     )
 }  # fmt: skip
 """The decoders."""
-SEEING: dict[str, type[LlavaConfig]] = {LlavaConfig.model_type: LlavaConfig}
+SEEING: dict[str, type[SeeingConfig]] = {
+    each.model_type: each for each in (LlavaConfig, Qwen2VLConfig)
+}
 """Decoders that see pictures: what reads their configurations, which are those of a decoder of any family."""
 SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
     each.model_type: each
@@ -89,7 +93,7 @@ def model_config(
     path = Path(directory) / CONFIG_FILE
     fields = config_of(Path(directory)) or {}
     family = _family(fields, str(path))
-    if issubclass(family, DecoderConfig | LlavaConfig):
+    if issubclass(family, DecoderConfig | SeeingConfig):
         return family.from_dict(fields, dtype)
     return family.from_dict(fields)
 
@@ -106,7 +110,7 @@ def config_from(
     """The configuration of a decoder, with an encoder or without, by the fields of a `config.json`; `place` names it in
     messages. Raises: UsageError (`bad-config`)."""
     family = _family(fields, place)
-    if not issubclass(family, DecoderConfig | LlavaConfig):
+    if not issubclass(family, DecoderConfig | SeeingConfig):
         raise UsageError(
             "bad-config",
             f"{place} is for a model of type {family.model_type!r}, an encoder, which writes no text",
@@ -129,7 +133,7 @@ def ctc_config(fields: Mapping[str, Any], place: str = CONFIG_FILE) -> CtcConfig
 
 def _family(
     fields: Mapping[str, Any], place: str
-) -> type[DecoderConfig | BertConfig | PictureModelConfig | LlavaConfig]:
+) -> type[DecoderConfig | BertConfig | PictureModelConfig | SeeingConfig]:
     """The family that the fields name."""
     known = {**FAMILIES, **SEEING, **SEQ2SEQ, **ENCODERS, **PICTURES}
     family = known.get(str(fields.get("model_type")))

@@ -20,7 +20,7 @@ from relaxpy.models.qwen2 import Qwen2Config
 from relaxpy.models.siglip import SiglipConfig
 from relaxpy.models.tower import PictureEncoder
 from relaxpy.models.tower_config import PictureModelConfig, PictureTowerConfig, nested
-from relaxpy.models.vision import VisionConfig, renamed
+from relaxpy.models.vision import SeeingConfig, VisionConfig, renamed
 from relaxpy.narrow import is_mapping
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
@@ -133,7 +133,7 @@ class LlavaEyes(nn.Module):
         return self.second(activation(self.config.projector_act)(self.first(x)))
 
 
-class LlavaConfig:
+class LlavaConfig(SeeingConfig):
     """Reads the configuration of a LLaVA."""
 
     model_type: ClassVar[str] = "llava"

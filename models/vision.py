@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.models.checkpoint import Source
 from relaxpy.serve.pictures import PictureShape
@@ -28,6 +28,11 @@ class VisionConfig(ABC):
 
     token: int
     """The number of the token that stands for a picture's places in prompts."""
+
+    @property
+    def sections(self) -> tuple[int, ...]:
+        """How many pairs of a head each of several positions of a token rotates (M-RoPE); (): its place does."""
+        return ()
 
     @abstractmethod
     def module(self, config: DecoderConfig) -> nn.Module:
@@ -69,6 +74,18 @@ class VisionConfig(ABC):
     def ignored(self, names: Collection[str]) -> set[str]:
         """Tensors that are not needed; `names` are those of the decoder where it is alone."""
         return {place(name) for name in names for place in _PLACES} | {*self.unused()}
+
+
+class SeeingConfig(ABC):
+    """Reads the configuration of a family of decoders that see pictures."""
+
+    model_type: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> DecoderConfig:
+        """The configuration of the decoder, of whatever family it is, with what sees pictures. Raises: UsageError
+        (`bad-config`)."""
 
 
 def renamed(source: Source, place: Callable[[str], str]) -> Source:

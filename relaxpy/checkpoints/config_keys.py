@@ -142,6 +142,11 @@ READ: Mapping[str, frozenset[str]] = {
         # what the tower says, too
         "image_seq_length".split()
     ),
+    # older files have the fields of the decoder beside the others; of films
+    "qwen2_vl": frozenset(
+        f"{_DECODERS} {_QWEN} text_config vision_config image_token_id video_token_id vision_start_token_id "
+        "vision_end_token_id vision_token_id tie_word_embeddings rope_scaling".split()
+    ),
 }
 """By `model_type`."""
 PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
@@ -162,10 +167,19 @@ PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
         }
         for family, own in {"clip": "projection_dim", "siglip": "projection_size"}.items()
     },
+    "qwen2_vl": {
+        "text_config": READ["qwen2"] | {"rope_scaling", "rope_parameters"},
+        "vision_config": frozenset(
+            "depth embed_dim hidden_size hidden_act mlp_ratio num_heads in_channels in_chans patch_size "
+            "spatial_patch_size spatial_merge_size temporal_patch_size rope_parameters".split()
+        ),
+    },
     "llava": {
         "text_config": READ["llama"] | READ["mistral"] | READ["qwen2"],
         # beside sizes: the width of a tower that is alone, and a head that makes one vector
-        "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim vocab_size".split()),
+        "vision_config": frozenset(
+            f"{_PICTURES} vision_use_head projection_dim vocab_size".split()
+        ),
     },
 }
 """The fields of parts of a `config.json`, by `model_type`."""

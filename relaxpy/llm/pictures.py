@@ -108,7 +108,27 @@ def fixed_size(folder: Path, shape: PictureShape) -> Reader:
     return read
 
 
-READERS: Mapping[str, Callable[[Path, PictureShape], Reader]] = {"llava": fixed_size}
+def of_patches(folder: Path, _: PictureShape) -> Reader:
+    """The reader of models whose pictures keep their shape, and have tokens by it: Qwen2-VL."""
+    from relaxpy.vision.several import PatchProcessor
+
+    processor = PatchProcessor.from_checkpoint(folder)
+    square = processor.merge**2
+
+    def read(picture: PictureFile, name: str = "", **limits: int) -> Picture:
+        found = processor(picture, name, **limits)
+        rows, columns = (each // processor.merge for each in found.grid)
+        patches = found.numbers.reshape(rows * columns, square, -1)
+        places = processor.places(found.grid).reshape(rows * columns, square, 2)
+        return Picture([patches, places], rows * columns, (rows, columns))
+
+    return read
+
+
+READERS: Mapping[str, Callable[[Path, PictureShape], Reader]] = {
+    "llava": fixed_size,
+    "qwen2_vl": of_patches,
+}
 """By `model_type`."""
 _KEYS = "image", "path"
 """What a part of a message has a picture in."""

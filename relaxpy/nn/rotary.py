@@ -359,6 +359,20 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
+def by_section(cosines: Tensor, sines: Tensor, sections: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The angles (tokens, 1, pairs) of tokens that have several positions, of the angles of each position (positions,
+    tokens, 1, pairs): the first sections[0] pairs are rotated by the first position, and so on (M-RoPE, Wang et al.,
+    2024)."""
+    count, ends = len(sections), np.cumsum(sections)[:-1].tolist()
+
+    def chosen(angles: Tensor) -> Tensor:
+        parts = op.split(angles, ends, axis=-1)
+        own = [op.split(part, count, axis=0)[i] for i, part in enumerate(parts)]
+        return op.squeeze(op.concat(own, axis=-1), 0)
+
+    return chosen(cosines), chosen(sines)
+
+
 def rotate(x: Tensor, cosines: Tensor, sines: Tensor, interleaved: bool = False) -> Tensor:
     """Rotate every pair of x (batch, seq, heads, width) by the angles of its token, in the dtype of x. If there are
     fewer angles than pairs, the last elements of a head stay. Pairs are i and i + half, or neighbours if

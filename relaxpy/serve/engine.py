@@ -27,7 +27,7 @@ from relaxpy.serve.beams import Beam, beam_scores
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.pages import NONE, Batch, PageBook
-from relaxpy.serve.pictures import STORED, Picture, PictureShape, PictureStore
+from relaxpy.serve.pictures import STORED, Picture, PictureShape, PictureStore, turns
 from relaxpy.serve.prompt_lookup import PromptLookup
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request
 from relaxpy.serve.sampling import Draw, no_token
@@ -249,8 +249,9 @@ class Engine:
             self.counters.model_seconds += seconds
         return []
 
-    def _rows(self, plan: Plan, hidden: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of pictures that stand for tokens of a step, and which of them stands for each token."""
+    def _rows(self, plan: Plan, shape: PictureShape) -> tuple[np.ndarray, ...]:
+        """The rows of pictures that stand for tokens of a step, and which of them stands for each token; and the rotary
+        positions of the tokens, if they are not their places."""
         sources, store = np.full(plan.tokens, NONE, np.int32), self.scheduler.store
         found, before, first = list[np.ndarray](), 0, 0
         for part in plan.parts:
@@ -264,7 +265,14 @@ class Engine:
                 before += len(rows)
                 found.append(rows)
             first += part.count + len(part.drafts)
-        return np.concatenate([np.zeros((0, hidden), np.float32), *found]), sources
+        rows = np.concatenate([np.zeros((0, shape.hidden), np.float32), *found])
+        if not shape.axes:
+            return rows, sources
+        turned = [
+            turns(part.text.request.pictures, part.start, part.count + len(part.drafts))
+            for part in plan.parts
+        ]
+        return rows, sources, np.concatenate(turned, axis=1)
 
     def _computed(self, plan: Plan) -> list[Piece]:
         """Run a step, and go on with the tokens that are drawn."""
@@ -276,7 +284,7 @@ class Engine:
             tables = self.sources.tables([part.text.source for part in plan.parts])
             batch = replace(batch, encoded=tables)
         if self.model.pictures is not None:
-            batch = replace(batch, pictures=self._rows(plan, self.model.pictures.hidden))
+            batch = replace(batch, pictures=self._rows(plan, self.model.pictures))
         asked = StepRows(plan.parts, batch, self._matchers)
         before = time.perf_counter()
         logits = self.model.step(batch, np.array(asked.rows, np.int32))

@@ -74,7 +74,12 @@ def request_fields(request: Request) -> dict[str, Any]:
     if request.features is not None:
         own["features"] = _array_fields(request.features.values)
     own["pictures"] = [
-        [each.start, each.picture.tokens, [*map(_array_fields, each.picture.inputs)]]
+        [
+            each.start,
+            each.picture.tokens,
+            each.picture.grid,
+            [*map(_array_fields, each.picture.inputs)],
+        ]
         for each in request.pictures
     ]
     return own
@@ -103,8 +108,8 @@ def request_of(given: Mapping[str, Any]) -> Request:
         "sampling": Sampling(**sampling),
         "features": features,
         "pictures": tuple(
-            Placed(start, Picture([*map(_array_of, inputs)], tokens))
-            for start, tokens, inputs in given.get("pictures", ())
+            Placed(start, Picture([*map(_array_of, inputs)], tokens, grid and (grid[0], grid[1])))
+            for start, tokens, grid, inputs in given.get("pictures", ())
         ),
         "beams": None if given.get("beams") is None else Beams(**given["beams"]),
         "probes": tuple((place, token) for place, token in given.get("probes", ())),

@@ -139,9 +139,10 @@ class Batch:
     """The adapter of each token, -1 for none: the argument `ids` of a step with adapters."""
     encoded: tuple[np.ndarray, np.ndarray] | None = None
     """Of models with an encoder, the pages and lengths of the sequences' sources (`relaxpy.serve.sources`)."""
-    pictures: tuple[np.ndarray, np.ndarray] | None = None
+    pictures: tuple[np.ndarray, ...] | None = None
     """Of models that see pictures, the rows (embedded, hidden) float32 that stand for tokens of this step, and which of
-    them stands for each token (tokens,), -1 for none (`relaxpy.serve.pictures`)."""
+    them stands for each token (tokens,), -1 for none; where tokens have several rotary positions, these, too
+    (`relaxpy.serve.pictures`)."""
 
     @property
     def arguments(self) -> tuple[np.ndarray, ...]:

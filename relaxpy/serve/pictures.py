@@ -40,6 +40,8 @@ class PictureShape:
     """The tokens of a picture; 0: it depends on the picture."""
     size: tuple[int, int] | None = None
     """Height and width of what the tower reads; None: it depends on the picture."""
+    axes: int = 0
+    """Rotary positions of a token; 0: its place is the one that it has."""
 
 
 def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:
@@ -56,10 +58,13 @@ class Picture:
     ones are one, by a digest of them, on which the rows depend and on nothing else of the picture. The arrays are not
     to be changed afterwards."""
 
-    def __init__(self, inputs: Sequence[np.ndarray], tokens: int) -> None:
-        """`tokens` stand for it. Raises: UsageError (`bad-prompt`) for none, and for numbers that are not finite."""
+    def __init__(
+        self, inputs: Sequence[np.ndarray], tokens: int, grid: tuple[int, int] | None = None
+    ) -> None:
+        """`tokens` stand for it, which are rows and columns of a `grid` where tokens have positions by it. Raises:
+        UsageError (`bad-prompt`) for none, and for numbers that are not finite."""
         self.inputs = tuple(np.ascontiguousarray(each) for each in inputs)
-        self.tokens = tokens
+        self.tokens, self.grid = tokens, grid
         if tokens < 1:
             raise UsageError("bad-prompt", f"a picture has 1 token or more, got {tokens}")
         if not all(np.isfinite(each).all() for each in self.inputs):
@@ -68,7 +73,7 @@ class Picture:
     @cached_property
     def digest(self) -> str:
         """Of all that the tower's output depends on."""
-        found = sha256(str(self.tokens).encode())
+        found = sha256(f"{self.tokens}{self.grid}".encode())
         for each in self.inputs:
             found.update(f"{each.dtype.str}{each.shape}".encode())
             found.update(each.data)
@@ -121,6 +126,27 @@ def check_pictures(placed: Sequence[Placed], prompt: int, shape: PictureShape | 
 def within(placed: Sequence[Placed], start: int, end: int) -> list[Placed]:
     """Those with tokens from `start` on, before `end`."""
     return [each for each in placed if each.start < end and start < each.end]
+
+
+def turns(placed: Sequence[Placed], start: int, count: int) -> np.ndarray:
+    """The rotary positions (3, count) int64 of so many tokens of a text from a place on: time, row and column. All
+    three of a token of text are one more than the largest before it; those of a picture's tokens are its begin, plus
+    their row and column in its grid."""
+    found = np.tile(np.arange(start, start + count), (3, 1))
+    behind = 0
+    """By how much tokens after the pictures so far are behind their places."""
+    for begin, picture in placed:
+        rows, columns = picture.grid or (picture.tokens, 1)
+        end = begin + picture.tokens
+        inside = np.arange(max(begin, start), min(end, start + count))
+        if len(inside):
+            number = inside - begin
+            axes = np.stack([0 * number, number // columns, number % columns])
+            found[:, inside - start] = begin - behind + axes
+        grown = picture.tokens - max(rows, columns)
+        behind += grown
+        found[:, max(end - start, 0) :] -= grown
+    return found
 
 
 @dataclass(eq=False)

@@ -123,6 +123,14 @@ class PatchProcessor:
         found = np.broadcast_to(found, (*found.shape[:5], self.temporal, side, side))
         return Patches(found.reshape(rows * columns, -1), (rows, columns))
 
+    def places(self, grid: tuple[int, int]) -> np.ndarray:
+        """Row and column (patches, 2) int64 of the patches of a grid, in their order."""
+        rows, columns, merge = *grid, self.merge
+        found = np.indices((rows, columns)).reshape(
+            2, rows // merge, merge, columns // merge, merge
+        )
+        return np.ascontiguousarray(found.transpose(1, 3, 2, 4, 0).reshape(-1, 2), np.int64)
+
     def size_of(self, height: int, width: int) -> tuple[int, int]:
         """Height and width to which a picture is resized. Raises: UsageError (`bad-picture`)."""
         square = self.patch * self.merge
