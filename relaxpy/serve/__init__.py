@@ -12,5 +12,6 @@ from relaxpy.serve.timestamp_rules import TimestampRules
 
 __all__ = [
     "Batch", "Beams", "Content", "Draw", "Engine", "Features", "Limits", "PageBook", "Picture", "PictureShape",
-    "Piece", "Placed", "Request", "Sampling", "Scheduler", "SourceBook", "SourceShape", "TimestampRules", "sampling_arguments",
+    "Piece", "Placed", "Request", "Sampling", "Scheduler", "SourceBook", "SourceShape", "TimestampRules",
+    "sampling_arguments",
 ]  # fmt: skip
