@@ -31,6 +31,7 @@ from relaxpy.ir import Dim, DType
 from relaxpy.models.adapters import Adapter
 from relaxpy.models.checkpoint import Source, gather
 from relaxpy.models.decoder_config import LINEARS, DecoderConfig
+from relaxpy.models.vision import with_rows
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope, by_section, rotate
@@ -318,15 +319,9 @@ class Decoder(nn.Module):
         for rope in ropes:
             _check_fixed(rope)
         windows = config.windows
+        count_of_pages = caches[0][0].shape[0]
         tables = nn.check_pages(
-            tables,
-            positions,
-            starts,
-            lengths,
-            rows,
-            caches[0][0].shape[0],
-            config.page_size,
-            windows,
+            tables, positions, starts, lengths, rows, count_of_pages, config.page_size, windows
         )
         if config.check_inputs:
             positions = op.check_range(positions, config.max_position_embeddings, "positions")
@@ -336,15 +331,14 @@ class Decoder(nn.Module):
         ]
         if ids is not None:
             ids = nn.Adapters.checked(ids, adapters[0][0][0].shape[0])
-        if turns is None or config.vision is None:
-            angles = {rope: rope.angles_at(positions, config.head_dim) for rope in ropes}
-        else:
+        turned = positions if turns is None else turns
+        angles = {rope: rope.angles_at(turned, config.head_dim) for rope in ropes}
+        if turns is not None and config.vision is not None:
             sections = config.vision.sections
-            turned = {rope: rope.angles_at(turns, config.head_dim) for rope in ropes}
-            angles = {rope: by_section(*each, sections) for rope, each in turned.items()}
+            angles = {rope: by_section(*each, sections) for rope, each in angles.items()}
         x = self._embedded(tokens, positions)
         if embeds is not None and sources is not None:
-            x = _with_rows(x, embeds, sources)
+            x = with_rows(x, embeds, sources)
         x = op.reshape(x, (1, count, config.hidden_size))
         for i, (layer, pages) in enumerate(zip(self.layers, caches, strict=True)):
             own = NO_ADAPTERS
@@ -442,13 +436,6 @@ class Decoder(nn.Module):
         return found if cap is None else op.tanh(found / cap) * cap
 
 
-def _with_rows(x: nn.Tensor, embeds: nn.Tensor, sources: nn.Tensor) -> nn.Tensor:
-    """The embeddings (tokens, hidden), where a source is not negative that row of `embeds` instead."""
-    sources = op.check_range(sources, embeds.shape[0], "sources", lowest=-1)
-    rows = op.astype(op.take(embeds, sources, axis=0), x.dtype)  # zeros, if there are none
-    return op.where(op.expand_dims(op.greater_equal(sources, 0), 1), rows, x)
-
-
 def _check_fixed(rope: Rope) -> None:
     """Raises: UsageError (`bad-config`) for frequencies that depend on the length of a sequence."""
     if rope.scaling is not None and rope.scaling.by_length:
@@ -489,14 +476,8 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
         of_layer = [nn.Adapters.spec(width, out, config.dtype) for out, width in sizes]
         layers = nn.spec.Tuple([nn.spec.Tuple(of_layer)] * config.num_hidden_layers)
         adapters = {"ids": nn.spec.Tensor(("count",), "int32"), "adapters": layers}
-    pictures: dict[str, Any] = {}
-    if config.vision is not None:
-        pictures = {
-            "embeds": nn.spec.Tensor(("embedded", config.hidden_size), "float32"),
-            "sources": nn.spec.Tensor(("count",), "int32"),
-        }
-        if sections := config.vision.sections:
-            pictures["turns"] = nn.spec.Tensor((len(sections), "count"), "int64")
+    vision = config.vision
+    pictures = {} if vision is None else vision.step_spec(config.hidden_size)
     found: dict[str, dict[str, Any]] = {
         "step": {
             "tokens": of_tokens,
@@ -512,9 +493,7 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
         "alloc_pages": {"pages": nn.spec.Int()},
         "copy_pages": {"sources": copies, "targets": copies, "caches": caches},
     }
-    if config.vision is not None:
-        found["encode_picture"] = config.vision.spec()
-    return found
+    return found if vision is None else {**found, "encode_picture": vision.spec()}
 
 
 def _shape_of(linear: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:

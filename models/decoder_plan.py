@@ -23,10 +23,13 @@ from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.loaded import Scheme, decoder_program
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan
 from relaxpy.runtime.inspect.units import shown
+from relaxpy.serve.pictures import STORED
 
 PROCESS = 96 << 20
 """Memory of the process itself, about, in bytes: Python, numpy, the runtime, the tokenizer."""
 _LAYER = re.compile(r"layers_(\d+)_")
+_OTHER, _TOWER = -1, -2
+"""Numbers of parts of a model that are no layers of the decoder."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,14 @@ class DecoderPlan:
     """Of a model with an encoder, a page of all layers for the keys and values of its output."""
     source_pages: int = 0
     """The number of these pages: an input of the greatest length for each text."""
+    tower: int = 0
+    """Of a model that sees pictures, the part of the weights that is the tower's and the projector's."""
+    picture_tokens: int = 0
+    """The most tokens of a picture."""
+    picture: int = 0
+    """What the tower makes of such a picture."""
+    rows: int = 0
+    """The most that is kept of what the tower has made of pictures."""
 
     @property
     def pages(self) -> int:
@@ -76,7 +87,8 @@ class DecoderPlan:
 
     @property
     def total(self) -> int:
-        return self.weights + self.cache + self.sources + self.activations + self.process
+        parts = self.weights, self.cache, self.sources, self.rows, self.activations, self.process
+        return sum(parts)
 
     @property
     def fits(self) -> bool | None:
@@ -106,6 +118,10 @@ class DecoderPlan:
             "sources": self.sources,
             "source_pages": self.source_pages,
             "source_page": self.source_page,
+            "tower": self.tower,
+            "picture_tokens": self.picture_tokens,
+            "picture": self.picture,
+            "rows": self.rows,
             "context": self.context,
             "batch": self.batch,
             "activations": self.activations,
@@ -122,14 +138,20 @@ class DecoderPlan:
         texts = "a text" if self.batch == 1 else f"{self.batch} texts"
         per_token = self.page // self.page_size
         inputs = f"{self.source_pages} pages, for an input of each text"
+        tower = f"; {shown(self.tower)} are the tower's" if self.tower else ""
+        kept = (
+            f"at most, of what the tower makes of pictures: of one {shown(self.picture)}, "
+            f"{self.picture_tokens} tokens"
+        )
         rows = [
-            ("weights", self.weights, f"packed, of {shown(self.stored)} in the checkpoint"),
+            ("weights", self.weights, f"packed, of {shown(self.stored)} in the checkpoint{tower}"),
             (
                 "pages",
                 self.cache,
                 f"{self.pages}, for {texts} of {self.context} tokens, {shown(per_token)} a token",
             ),
             *([("sources", self.sources, inputs)] if self.source_pages else []),
+            *([("pictures", self.rows, kept)] if self.rows else []),
             (
                 "activations",
                 self.activations,
@@ -194,10 +216,14 @@ def plan_decoder(
         functions.append("encode")
         source_page = plan["alloc_sources"].peak * depth // layers
         source_pages = -(-config.source_positions // config.page_size) * batch
+    tokens = 0
+    if config.vision is not None:
+        functions.append("encode_picture")
+        tokens = config.vision.most_tokens
     return DecoderPlan(
         model_type=config.model_type or "decoder",
         stored=sum(file.stat().st_size for file in checkpoint.files),
-        weights=weights[-1] + sum(size_of[kind] for kind in kinds),
+        weights=weights[_OTHER] + weights.get(_TOWER, 0) + sum(size_of[kind] for kind in kinds),
         page=page * depth // layers,
         page_size=config.page_size,
         context=chosen,
@@ -209,6 +235,10 @@ def plan_decoder(
         machine=machine_memory(),
         source_page=source_page,
         source_pages=source_pages,
+        tower=weights.get(_TOWER, 0),
+        picture_tokens=tokens,
+        picture=tokens * config.hidden_size * 4,
+        rows=STORED if tokens else 0,
     )
 
 
@@ -254,6 +284,8 @@ def _sizes(config: DecoderConfig, context: int, batch: int, step: int) -> dict[s
             "step.source_pages": wide * batch,
             "alloc_sources.pages": 1,
         }
+    if config.vision is not None:
+        few |= {"step.embedded": min(step, context * batch), **config.vision.largest()}
     return {
         **few,
         "step.count": min(step, context * batch),
@@ -274,7 +306,8 @@ def _planned(
     target: str,
     sizes: dict[str, int],
 ) -> tuple[MemoryPlan, dict[int, int]]:
-    """The plan of the program for these sizes, and the sizes of the packed weights of each layer; -1: of the others."""
+    """The plan of the program for these sizes, and the sizes of the packed weights of each layer, of the tower, and
+    of the others."""
     from relaxpy.build.plan import memory_plan
 
     mod, _ = decoder_program(checkpoint, config, scheme)
@@ -283,6 +316,6 @@ def _planned(
     every = {name: size for own in plan.packed.values() for name, size in own.items()}
     for parameter, nbytes in every.items():  # functions share what they pack alike
         layer = _LAYER.match(parameter)
-        number = int(layer[1]) if layer else -1
+        number = int(layer[1]) if layer else _TOWER if parameter.startswith("vision_") else _OTHER
         found[number] = found.get(number, 0) + nbytes
     return plan, found

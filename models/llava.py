@@ -68,14 +68,14 @@ class LlavaVision(VisionConfig):
         activation(self.projector_act)
 
     @property
-    def tokens(self) -> int:
-        """The rows of a picture."""
+    def most_tokens(self) -> int:
+        """The tokens of every picture."""
         rows, columns = self.tower.grid
         return rows * columns + len(self.tower.class_shape[:1]) - self.drops_first
 
     def shape(self, hidden: int) -> PictureShape:
         """See `VisionConfig.shape`."""
-        return PictureShape(hidden, self.token, self.tokens, self.tower.image_size)
+        return PictureShape(hidden, self.token, self.most_tokens, self.tower.image_size)
 
     def module(self, config: DecoderConfig) -> nn.Module:
         """See `VisionConfig.module`."""

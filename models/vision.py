@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from relaxpy import nn
 from relaxpy.models.checkpoint import Source
+from relaxpy.nn import op
 from relaxpy.serve.pictures import PictureShape
 
 if TYPE_CHECKING:
-    from relaxpy import nn
     from relaxpy.models.decoder_config import DecoderConfig
 
 
@@ -46,6 +47,26 @@ class VisionConfig(ABC):
     @abstractmethod
     def spec(self) -> dict[str, Any]:
         """The inputs of `encode_picture`: those of one picture."""
+
+    def step_spec(self, hidden: int) -> dict[str, Any]:
+        """The arguments that a step has beside those for texts; `hidden` are the decoder's numbers of a row."""
+        found = {
+            "embeds": nn.spec.Tensor(("embedded", hidden), "float32"),
+            "sources": nn.spec.Tensor(("count",), "int32"),
+        }
+        if self.sections:
+            found["turns"] = nn.spec.Tensor((len(self.sections), "count"), "int64")
+        return found
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a picture, for plans of memory; 0: unknown."""
+        return 0
+
+    def largest(self) -> dict[str, int]:
+        """The values of the symbolic variables of `encode_picture`, by their names, for a picture of the most
+        tokens."""
+        return {}
 
     @abstractmethod
     def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
@@ -76,6 +97,13 @@ class SeeingConfig(ABC):
     def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> DecoderConfig:
         """The configuration of the decoder, of whatever family it is, with what sees pictures. Raises: UsageError
         (`bad-config`)."""
+
+
+def with_rows(x: nn.Tensor, embeds: nn.Tensor, sources: nn.Tensor) -> nn.Tensor:
+    """The embeddings (tokens, hidden), where a source is not negative that row of `embeds` instead."""
+    sources = op.check_range(sources, embeds.shape[0], "sources", lowest=-1)
+    rows = op.astype(op.take(embeds, sources, axis=0), x.dtype)  # zeros, if there are none
+    return op.where(op.expand_dims(op.greater_equal(sources, 0), 1), rows, x)
 
 
 def renamed(source: Source, place: Callable[[str], str]) -> Source:

@@ -42,7 +42,7 @@ ALLOWED = {
     "runtime": {"runtime"},
     "checkpoints": {"runtime", "checkpoints"},
     "serve": {"runtime", "serve"},
-    "llm": {"checkpoints", "runtime", "serve", "llm"},
+    "llm": {"checkpoints", "runtime", "serve", "vision", "llm"},
     "speech": {"checkpoints", "runtime", "serve", "llm", "onnx", "speech"},
     "vision": {"checkpoints", "runtime", "vision"},
     "server": {"checkpoints", "runtime", "serve", "llm", "speech", "vision", "server"},

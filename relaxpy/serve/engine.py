@@ -27,11 +27,12 @@ from relaxpy.serve.beams import Beam, beam_scores
 from relaxpy.serve.chunk_size import ChunkSize
 from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.pages import NONE, Batch, PageBook
-from relaxpy.serve.pictures import STORED, Picture, PictureShape, PictureStore, turns
+from relaxpy.serve.picture_rows import picture_rows
+from relaxpy.serve.pictures import STORED, Picture, PictureShape, PictureStore
 from relaxpy.serve.prompt_lookup import PromptLookup
 from relaxpy.serve.request import NOT_A_NUMBER, Features, Finish, Piece, Request
 from relaxpy.serve.sampling import Draw, no_token
-from relaxpy.serve.scheduler import BeamTexts, Limits, Look, Plan, Scheduler, Text
+from relaxpy.serve.scheduler import BeamTexts, Limits, Plan, Scheduler, Text
 from relaxpy.serve.sources import SourceBook, SourceShape
 from relaxpy.serve.step_rows import Matcher, StepRows, most_probable
 
@@ -226,53 +227,19 @@ class Engine:
 
     def _look(self, plan: Plan) -> list[Piece]:
         """Let the tower see a picture. If that fails the texts that come to it end, and others go on."""
-        store, needed = self.scheduler.store, list[Look]()
-        for part in plan.parts:
-            needed += [Look(each.picture, part.text.request.salt) for each in part.pictures]
-        for look in plan.looks:
-            assert store is not None, "a model that sees pictures has one"
-            start = time.perf_counter()
+        store, start = self.scheduler.store, time.perf_counter()
+        for look in plan.looks if store is not None else ():
             try:
                 rows = self.model.encode_picture(look.picture)
             except Exception as error:
-                texts = [
-                    part.text
-                    for part in plan.parts
-                    if look.salt == part.text.request.salt
-                    and any(each.picture == look.picture for each in part.pictures)
-                ]
+                texts = [part.text for part in plan.parts if look in part.looks]
                 return [self._failed(text, error) for text in texts if text.is_running]
-            store.put(look.picture, look.salt, rows, needed)
+            store.put(look.picture, look.salt, rows, [e for part in plan.parts for e in part.looks])
             seconds = time.perf_counter() - start
             self.counters.encoded_pictures += 1
             self.counters.encode_seconds += seconds
             self.counters.model_seconds += seconds
         return []
-
-    def _rows(self, plan: Plan, shape: PictureShape) -> tuple[np.ndarray, ...]:
-        """The rows of pictures that stand for tokens of a step, and which of them stands for each token; and the rotary
-        positions of the tokens, if they are not their places."""
-        sources, store = np.full(plan.tokens, NONE, np.int32), self.scheduler.store
-        found, before, first = list[np.ndarray](), 0, 0
-        for part in plan.parts:
-            for start, picture in part.pictures:
-                assert store is not None, "a model that sees pictures has one"
-                skipped = max(part.start - start, 0)
-                rows = store.rows(picture, part.text.request.salt)
-                rows = rows[skipped : part.start + part.count - start]
-                place = first + start + skipped - part.start
-                sources[place : place + len(rows)] = np.arange(before, before + len(rows))
-                before += len(rows)
-                found.append(rows)
-            first += part.count + len(part.drafts)
-        rows = np.concatenate([np.zeros((0, shape.hidden), np.float32), *found])
-        if not shape.axes:
-            return rows, sources
-        turned = [
-            turns(part.text.request.pictures, part.start, part.count + len(part.drafts))
-            for part in plan.parts
-        ]
-        return rows, sources, np.concatenate(turned, axis=1)
 
     def _computed(self, plan: Plan) -> list[Piece]:
         """Run a step, and go on with the tokens that are drawn."""
@@ -283,8 +250,9 @@ class Engine:
         if self.sources is not None:
             tables = self.sources.tables([part.text.source for part in plan.parts])
             batch = replace(batch, encoded=tables)
-        if self.model.pictures is not None:
-            batch = replace(batch, pictures=self._rows(plan, self.model.pictures))
+        if self.scheduler.store is not None and self.model.pictures is not None:
+            rows = picture_rows(plan, self.scheduler.store, self.model.pictures)
+            batch = replace(batch, pictures=rows)
         asked = StepRows(plan.parts, batch, self._matchers)
         before = time.perf_counter()
         logits = self.model.step(batch, np.array(asked.rows, np.int32))

@@ -24,7 +24,7 @@ import numpy as np
 from relaxpy.errors import UsageError
 from relaxpy.serve.pages import Content
 
-STORED = 256 << 20
+STORED = 64 << 20
 """The most bytes of rows that are kept."""
 
 

@@ -141,6 +141,13 @@ class BeamTexts:
     """In the order of the search's beams."""
 
 
+class Look(NamedTuple):
+    """A picture for the tower."""
+
+    picture: Picture
+    salt: str
+
+
 @dataclass(frozen=True)
 class Part:
     """The part of a text that a step computes."""
@@ -160,6 +167,11 @@ class Part:
     def pictures(self) -> list[Placed]:
         """The pictures of which it has tokens."""
         return within(self.text.request.pictures, self.start, self.start + self.count)
+
+    @property
+    def looks(self) -> list[Look]:
+        """What the tower must have seen before it."""
+        return [Look(each.picture, self.text.request.salt) for each in self.pictures]
 
 
 @dataclass(frozen=True)
@@ -194,13 +206,6 @@ class _Client:
     """The tag at which the next request of the client begins."""
     texts: int = 0
     """Those that wait or run, or will be made from one that does."""
-
-
-class Look(NamedTuple):
-    """A picture for the tower."""
-
-    picture: Picture
-    salt: str
 
 
 class _Reach:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -122,9 +123,6 @@ class ServedModel:
         self.created = int(time.time())
         self.context: int = client.facts["context"]
         self.vocab_size: int = client.facts["vocab_size"]
-        shape = picture_shape_of(client.facts.get("pictures"))
-        self.eyes = None if shape is None else Eyes.from_checkpoint(Path(settings.place), shape)
-        """What reads pictures, if the model sees them."""
         self.fingerprint = f"relaxpy-{__version__}"
         self.defaults = recommended(Path(settings.place))
         self.adapters = {name: number for number, (name, _) in enumerate(settings.adapters)}
@@ -164,6 +162,12 @@ class ServedModel:
     def names(self) -> list[str]:
         """The names that requests may use: its own, and those of its adapters."""
         return [self.name, *self.adapters]
+
+    @cached_property
+    def eyes(self) -> Eyes | None:
+        """What reads pictures, if the model sees them."""
+        shape = picture_shape_of(self.client.facts.get("pictures"))
+        return None if shape is None else Eyes.from_checkpoint(Path(self.settings.place), shape)
 
     def answer_ends(self) -> frozenset[int]:
         """The tokens that end an answer in a chat. It may take a while: for a thread."""

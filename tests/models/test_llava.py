@@ -15,6 +15,7 @@ import pytest
 from relaxpy.checkpoints import open_checkpoint
 from relaxpy.checkpoints.config_keys import unread_fields
 from relaxpy.errors import UsageError
+from relaxpy.models.decoder_plan import plan_decoder
 from relaxpy.models.families import config_from
 from relaxpy.models.llava import LlavaVision
 from relaxpy.models.loaded import LoadedDecoder, Scheme, decoder_program, load_decoder
@@ -22,10 +23,10 @@ from relaxpy.serve import Engine, Limits, PageBook, Request, Sampling
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.pictures import Picture, Placed
 from tests.models.llava_checkpoints import (
-    SCHEME,
-    TARGET,
     CASES,
     IMAGE,
+    SCHEME,
+    TARGET,
     logits,
     pixels,
     reference,
@@ -239,7 +240,7 @@ def test_the_first_checkpoints_say_little() -> None:
     assert config.dtype == "float16"
     vision = config.vision
     assert isinstance(vision, LlavaVision)
-    assert (vision.tokens, vision.token, vision.layers, vision.tower.num_hidden_layers) == (
+    assert (vision.most_tokens, vision.token, vision.layers, vision.tower.num_hidden_layers) == (
         576,
         32000,
         24,
@@ -290,3 +291,17 @@ def test_a_picture_of_another_size(tmp_path: Path) -> None:
         model.encode_picture(Picture([pixels("llava", 1)], 8))
     with pytest.raises(Exception, match="pixels"):
         model.encode_picture(Picture([np.zeros((1, 3, 9, 9), np.float32)], 9))
+
+
+def test_the_plan_names_the_tower() -> None:
+    """Its weights are those of the loaded model, and a picture has its rows."""
+    _, decoder, place = both("llava")
+    plan = plan_decoder(place, SCHEME, context=64, step=32, target=TARGET)
+    assert plan.weights == decoder.packed.nbytes
+    assert 0 < plan.tower < plan.weights
+    assert (plan.picture_tokens, plan.picture) == (9, 9 * 32 * 4)
+    assert "are the tower's" in str(plan)
+    assert re.search(
+        r"pictures .* at most, of what the tower makes of pictures: of one .*, 9 tokens", str(plan)
+    )
+    assert plan.as_data()["total"] == plan.total

@@ -37,7 +37,7 @@ def test_contents() -> None:
     ]  # fmt: skip
     with pytest.raises(
         ApiError,
-        match="messages.0.content.1: pictures are in messages of the user, not in those of assistant",
+        match=r"messages\.0\.content\.1: pictures are in messages of the user, not in those of assistant",
     ):
         content_of(["a", one], "assistant")
     assert after_text("a", "b") == "a\n\nb"
@@ -64,9 +64,11 @@ def model(place: Path) -> LanguageModel:
 @pytest.fixture(scope="module")
 def http(place: Path, model: LanguageModel) -> Iterator[Any]:
     arguments = "--bits", "none", "--target", TARGET, "--running", "8"
-    with server_process(place.parent, str(place), *arguments) as running:
-        with httpx.Client(base_url=running.url, timeout=60) as client:
-            yield client
+    with (
+        server_process(place.parent, str(place), *arguments) as running,
+        httpx.Client(base_url=running.url, timeout=60) as client,
+    ):
+        yield client
 
 
 def colors(seed: int) -> np.ndarray:

@@ -155,7 +155,7 @@ def test_errors_name_the_model_and_not_its_place(tmp_path: Path) -> None:
     async def refused() -> ApiError:
         model = await ServedModel.start(ModelSettings(name="mine", place=str(place)), start)
         with pytest.raises(ApiError) as caught:
-            await in_thread(prompt_tokens, model, Chat([{"role": "user", "content": "tuples"}]))
+            await in_thread(prompt_of, model, Chat([{"role": "user", "content": "tuples"}]))
         return caught.value
 
     message = asyncio.run(refused()).message
