@@ -228,7 +228,8 @@ class Engine:
     def _look(self, plan: Plan) -> list[Piece]:
         """Let the tower see a picture. If that fails the texts that come to it end, and others go on."""
         store, start = self.scheduler.store, time.perf_counter()
-        for look in plan.looks if store is not None else ():
+        for look in plan.looks:
+            assert store is not None, "a model that sees pictures has one"
             try:
                 rows = self.model.encode_picture(look.picture)
             except Exception as error:

@@ -109,7 +109,9 @@ class FakeModel:
         if batch.pictures is not None:
             embeds, sources = batch.pictures
             assert sources.shape == read.shape
-            read = np.where(sources >= 0, np.append(embeds[:, 0], 0)[sources], read).astype(np.int64)
+            read = np.where(sources >= 0, np.append(embeds[:, 0], 0)[sources], read).astype(
+                np.int64
+            )
         self.most_tokens = max(self.most_tokens, len(batch.tokens))
         for group, (sources, targets) in enumerate(zip(batch.sources, batch.targets)):
             for source, target in zip(sources, targets):
