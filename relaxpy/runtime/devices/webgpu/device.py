@@ -6,6 +6,7 @@ WGSL, a pipeline each.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -356,12 +357,25 @@ def _wgpu() -> Any:
 @cache
 def _adapters(interfaces: tuple[str, ...]) -> tuple[Any, ...]:
     """The devices behind these interfaces, GPUs first. Raises: UsageError (`device`) without wgpu."""
-    found = [
-        adapter
-        for adapter in _wgpu().gpu.enumerate_adapters_sync()
-        if adapter.info["backend_type"] in interfaces
-    ]
+    with _without_desktop():
+        known = _wgpu().gpu.enumerate_adapters_sync()
+    found = [adapter for adapter in known if adapter.info["backend_type"] in interfaces]
     return tuple(sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU"))
+
+
+@contextmanager
+def _without_desktop() -> Iterator[None]:
+    """Where no desktop runs, Mesa's layer that asks it for its device is left out: Wayland's library would print that
+    XDG_RUNTIME_DIR is not set."""
+    name = "NODEVICE_SELECT"
+    if "XDG_RUNTIME_DIR" in os.environ or name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _description(adapter: Any) -> str:
