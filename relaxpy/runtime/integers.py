@@ -75,15 +75,13 @@ def int64(value: int) -> int:
     """Returns the number if it fits 64 bits. Raises: OverflowError."""
     if SMALLEST <= value <= LARGEST:
         return value
-    raise OverflowError(_UNFIT)
-
-
-_UNFIT = "it does not fit into 64 bits"
+    raise OverflowError("it does not fit into 64 bits")
 
 
 def problem_of(error: ArithmeticError) -> str:
     """Why a formula has no value, for a message."""
-    return "it divides by 0" if isinstance(error, ZeroDivisionError) else _UNFIT
+    divides = isinstance(error, ZeroDivisionError)
+    return "it divides by 0" if divides else "it does not fit into 64 bits"
 
 
 def python_op(op: str, args: list[str]) -> str:

@@ -415,20 +415,8 @@ class _Realizer(Rebuilder):
         self.check_depth(depth, lhs, rhs)
         total = self.sums_of_windows(op, lhs, rhs)
         count = (rhs.kind.dims or ())[channel]
-        scales = [self.of_channels(op, codes.scale, codes, count) for codes in (rhs, lhs)]
+        scales = [_of_channels(self, op, codes.scale, codes, count) for codes in (rhs, lhs)]
         return self.scaled(call, total, scales)
-
-    def of_channels(self, op: Convolution, scale: Expr, codes: Codes, count: Dim) -> Expr:
-        """The scales of a factor of a convolution, in a shape that meets the `count` channels of the result, each of
-        which is computed of one channel of data if that has several."""
-        if self.is_scalar(scale):
-            return self.factor(scale, codes, is_row=True)
-        letters = op.layouts()[2].letters
-        own = (codes.kind.dims or ())[codes.axis]
-        if own != count:
-            scale = self.emit(Repeat((count.value or 0) // op.groups)(scale))
-        dims = [count if letter == "C" else Dim.of(1) for letter in letters]
-        return self.emit(Reshape()(scale, ShapeExpr(tuple(dims))))
 
     def sums_of_windows(self, op: Convolution, lhs: Codes, rhs: Codes) -> Expr:
         """The sums of a convolution of codes. A zero point of the data that is constant is subtracted from the sums, as
@@ -567,6 +555,19 @@ def _equal(a: Expr, b: Expr) -> bool:
     if isinstance(a, Constant) and isinstance(b, Constant):
         return bool(a.data.shape == b.data.shape and np.array_equal(a.data, b.data))
     return a is b
+
+
+def _of_channels(r: _Realizer, op: Convolution, scale: Expr, codes: Codes, count: Dim) -> Expr:
+    """The scales of a factor of a convolution, in a shape that meets the `count` channels of the result, each of
+    which is computed of one channel of data if that has several."""
+    if r.is_scalar(scale):
+        return r.factor(scale, codes, is_row=True)
+    letters = op.layouts()[2].letters
+    own = (codes.kind.dims or ())[codes.axis]
+    if own != count:
+        scale = r.emit(Repeat((count.value or 0) // op.groups)(scale))
+    dims = [count if letter == "C" else Dim.of(1) for letter in letters]
+    return r.emit(Reshape()(scale, ShapeExpr(tuple(dims))))
 
 
 def _pooled(r: _Realizer, call: Call) -> Expr:

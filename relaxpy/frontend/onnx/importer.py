@@ -215,7 +215,7 @@ class Importer:
                         f"the output {info.name!r} is {value}, and only tensors are returned",
                         help="return its elements as outputs of their own",
                     )
-                value = self._stored_output(info, value)
+                value = _stored_output(self, info, value)
                 outputs.append(self._output(info, value, len(tensors)))
                 tensors.append(value)
             if not tensors:
@@ -273,15 +273,6 @@ class Importer:
         if size not in self.sizes:
             self.sizes[size] = SymVar(self.taken.fresh(size)).dim
         return self.sizes[size]
-
-    def _stored_output(self, info: Any, value: Expr) -> Expr:
-        """An output of integers that share bytes, as such."""
-        name = self.packed.get(value)
-        if name is not None and name not in STORED:
-            raise UsageError(
-                "onnx-dtype", f"the output {info.name!r} is of {name}, which is not supported"
-            )
-        return value if name is None else self.builder.emit(op.astype(value, name))
 
     def _output(self, info: Any, value: Expr, index: int) -> ValueInfo:
         annotation = (
@@ -846,6 +837,16 @@ def declared(tensor: Any) -> tuple[int | str | None, ...] | None:
         else:
             found.append(dim.dim_param or None)
     return tuple(found)
+
+
+def _stored_output(importer: Importer, info: Any, value: Expr) -> Expr:
+    """An output of integers that share bytes, as such."""
+    name = importer.packed.get(value)
+    if name is not None and name not in STORED:
+        raise UsageError(
+            "onnx-dtype", f"the output {info.name!r} is of {name}, which is not supported"
+        )
+    return value if name is None else importer.builder.emit(op.astype(value, name))
 
 
 def _shown(shape: Sequence[Any]) -> str:

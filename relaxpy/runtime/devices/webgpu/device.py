@@ -357,25 +357,17 @@ def _wgpu() -> Any:
 @cache
 def _adapters(interfaces: tuple[str, ...]) -> tuple[Any, ...]:
     """The devices behind these interfaces, GPUs first. Raises: UsageError (`device`) without wgpu."""
-    with _without_desktop():
+    # Mesa's layer that asks a desktop for its device prints an error where none runs.
+    layer = "NODEVICE_SELECT"
+    is_alone = os.environ.keys().isdisjoint((layer, "XDG_RUNTIME_DIR"))
+    os.environ.update({layer: "1"} if is_alone else {})
+    try:
         known = _wgpu().gpu.enumerate_adapters_sync()
+    finally:
+        if is_alone:
+            del os.environ[layer]
     found = [adapter for adapter in known if adapter.info["backend_type"] in interfaces]
     return tuple(sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU"))
-
-
-@contextmanager
-def _without_desktop() -> Iterator[None]:
-    """Where no desktop runs, Mesa's layer that asks it for its device is left out: Wayland's library would print that
-    XDG_RUNTIME_DIR is not set."""
-    name = "NODEVICE_SELECT"
-    if "XDG_RUNTIME_DIR" in os.environ or name in os.environ:
-        yield
-        return
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[name]
 
 
 def _description(adapter: Any) -> str:
