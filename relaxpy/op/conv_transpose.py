@@ -112,7 +112,7 @@ class TransposedConvolution(ConvolutionLike):
             added = (kernel[s] - 1) * dilation + 1 + extra - before - after
             result[s] = (sizes[s] - 1) * stride + added
             d.ensure(
-                dim_op("and", dim_op("le", 1, kernel[s]), dim_op("le", 0, result[s])),
+                dim_op("and", dim_op("le", 1, kernel[s]), dim_op("le", 1, result[s])),
                 f"the padding leaves an empty result along {s}: size {result[s]}",
                 arg="data",
             )
@@ -347,6 +347,7 @@ class Conv1dTranspose(TransposedConvolution):
         yield sample(cls(), rand(1, 2, 0), rand(2, 2, 3), dims="n 2 w, 2 2 3")
         yield wrong(cls(), x, rand(2, 3, 3), code="shape-mismatch", match="3 and 2")
         yield wrong(cls(padding=5), x, w, code="shape-mismatch", match="leaves an empty result")
+        yield wrong(cls(2), rand(2, 3, 0), rand(3, 2, 2), code="shape-mismatch", match="W: size 0")
         yield wrong(cls(2, output_padding=2), x, w, code="op-arguments", match="output_padding")
 
 

@@ -78,6 +78,12 @@ def int64(value: int) -> int:
     raise OverflowError("it does not fit into 64 bits")
 
 
+def problem_of(error: ArithmeticError) -> str:
+    """Why a formula has no value, for a message."""
+    divides = isinstance(error, ZeroDivisionError)
+    return "it divides by 0" if divides else "it does not fit into 64 bits"
+
+
 def python_op(op: str, args: list[str]) -> str:
     """An integer operation as a Python expression over its operands."""
     if op in _SYMBOLS:

@@ -249,7 +249,12 @@ class LinkedFunction:
             located = RuntimeCheckError(code, f"{self.code.name}: {_last_line(error)}")
         else:
             code, what = self._what(instr, error)
-            located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
+            reason = _reason(error)
+            if code in ("shape-arithmetic", "out-of-memory") and isinstance(error, ArithmeticError):
+                from relaxpy.runtime.integers import problem_of
+
+                reason = problem_of(error)
+            located = RuntimeCheckError(code, f"{self.code.name}: {what}: {reason}")
         located.__cause__ = error
         if place and place.file:
             located.located(place.span)

@@ -83,25 +83,33 @@ def main() -> None:
     start = read_frame(requests)
     if start is None:
         return
+    inbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+    is_loaded = threading.Event()
+    threading.Thread(target=_receive, args=(requests, inbox, is_loaded), daemon=True).start()
     try:
         module, _, name = start["factory"].partition(":")
         engine, facts = getattr(importlib.import_module(module), name)(**start["options"])
     except Exception as error:
         _send(replies, {"kind": "failed", **error_fields(error)})
         return
-    _send(replies, {"kind": "ready", "facts": facts, "state": _state(engine)})
-    inbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-    threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
+    is_loaded.set()
     try:
+        _send(replies, {"kind": "ready", "facts": facts, "state": _state(engine)})
         _serve(engine, inbox, replies)
     except BrokenPipeError:  # whoever started this process has ended
         return
 
 
-def _receive(stream: BinaryIO, inbox: SimpleQueue[dict[str, Any] | None]) -> None:
+def _receive(
+    stream: BinaryIO, inbox: SimpleQueue[dict[str, Any] | None], is_loaded: threading.Event
+) -> None:
+    """Put the messages, and None at their end. While the model is loaded, which takes minutes, nobody reads them, and
+    their end ends the process: whoever started it has ended."""
     while (message := read_frame(stream)) is not None:
         inbox.put(message)
     inbox.put(None)
+    if not is_loaded.is_set():
+        os._exit(1)
 
 
 def _serve(engine: Engine, inbox: SimpleQueue[dict[str, Any] | None], replies: BinaryIO) -> None:

@@ -225,7 +225,7 @@ def overflows(error: object) -> bool:
     return (
         isinstance(error, RelaxError)
         and error.code == "shape-arithmetic"
-        and "OverflowError" in error.message
+        and "64 bits" in error.message
     )
 
 

@@ -34,7 +34,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.integers import evaluate, int64
+from relaxpy.runtime.integers import evaluate, int64, problem_of
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, tensor_at
 from relaxpy.shape.bounds import requirements
@@ -70,10 +70,9 @@ class Scope:
         try:
             return int64(evaluate(expr, lambda slot: self.syms[symbols[slot]]))
         except ArithmeticError as error:
-            reason = f"{type(error).__name__}: {error}"
             raise RuntimeCheckError(
                 "shape-arithmetic",
-                f"{self.function}: a dimension cannot be computed: {reason}",
+                f"{self.function}: a dimension cannot be computed: {problem_of(error)}",
             ) from None
 
     def exact(self, dim: Dim) -> int:

@@ -43,11 +43,13 @@ from relaxpy.op.pad import Pad
 from relaxpy.op.pool import MaxPooling
 from relaxpy.op.quantization import NARROW, Dequantize, Quantize
 from relaxpy.op.reduce import Max, Sum
+from relaxpy.op.repetition import Repeat
 from relaxpy.op.row_major import Flatten, Reshape
 from relaxpy.op.slice import StridedSlice
 from relaxpy.op.unary import Abs, Clip
 from relaxpy.transform.annotate import TINY, Place, Sources, layer_of
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dequantized import Codes
 from relaxpy.transform.rebuild import Rebuilder
 
 _MOVES = (Reshape, Flatten, ExpandDims, Squeeze, PermuteDims, StridedSlice, MaxPooling)
@@ -68,10 +70,11 @@ class Realize(Pass):
     both factors, a bias, and what else fusion moves into the kernel, such as the `quantize` of the next layer.
 
     `linear`, `matmul` and convolutions of two `dequantize` are realised, with a scale a tensor, a row (or an index of
-    the second last axis) of the first factor, a column or an output channel of the second. Zero points other than the
-    constant 0 are subtracted from the sums of a matrix product, as sums of the other factor's codes. So is a constant
-    one of the data of a convolution, which is padded with it; others are subtracted from the codes. A sum must be
-    proved to fit into int32 from the depth and the ranges of the codes.
+    the second last axis) of the first factor, a column or an output channel of the second; where each channel of data
+    is summed by itself (depthwise convolutions), one a channel of it, too. Zero points other than the constant 0 are
+    subtracted from the sums of a matrix product, as sums of the other factor's codes. So is a constant one of the data
+    of a convolution, which is padded with it; others are subtracted from the codes. A sum must be proved to fit into
+    int32 from the depth and the ranges of the codes.
 
     `sums` is the dtype that sums are declared in. With "int16" each is the exact sum, saturated to 16 bits once, so
     that it does not depend on an order: what an accelerator with so few bits gives at best. Processors sum in 32 bits.
@@ -125,43 +128,6 @@ class Realize(Pass):
 
 class _StaysError(Exception):
     """Why a call stays a computation of floats."""
-
-
-@dataclass(frozen=True)
-class _Codes:
-    """A tensor that is dequantised."""
-
-    op: Dequantize
-    codes: Expr
-    scale: Expr
-    zero: Expr
-    kind: TensorType
-    """The type of the codes."""
-    narrow: bool
-    """Is the lowest code not used?"""
-    rows: tuple[Dim, ...] | None = None
-    """The shape, if scales and zero points count its rows, and these have several axes."""
-
-    @property
-    def ndim(self) -> int:
-        return len(self.kind.dims or ())
-
-    @property
-    def axis(self) -> int:
-        return self.op.axis % max(self.ndim, 1)
-
-    @property
-    def is_shifted(self) -> bool:
-        """May its zero point be another number than 0?"""
-        return not isinstance(self.zero, Constant) or bool(np.any(self.zero.data))
-
-    @property
-    def largest(self) -> int:
-        """The largest magnitude of a code, and of a code less its zero point."""
-        limits = np.iinfo(DType(self.kind.dtype or "int8").numpy)
-        if self.is_shifted:
-            return int(limits.max) - int(limits.min)
-        return max(int(limits.max), -int(limits.min) - self.narrow)
 
 
 class _Realizer(Rebuilder):
@@ -240,7 +206,7 @@ class _Realizer(Rebuilder):
 
     # What is dequantised
 
-    def dequantized(self, expr: Expr) -> _Codes | None:
+    def dequantized(self, expr: Expr) -> Codes | None:
         """The codes of a tensor that is dequantised, perhaps transposed since."""
         call = self.calls.get(expr) if isinstance(expr, Var) else None
         match call:
@@ -252,11 +218,11 @@ class _Realizer(Rebuilder):
                 in_rows = codes in self.row_scales
                 narrow = in_rows or getattr(made and made.op, "narrow_range", False)
                 scale = self.row_scales.get(codes, scale)
-                return _Codes(op, codes, scale, zero, kind, bool(narrow))
+                return Codes(op, codes, scale, zero, kind, bool(narrow))
             case _:
                 return None
 
-    def moved(self, expr: Expr) -> _Codes | None:
+    def moved(self, expr: Expr) -> Codes | None:
         """Likewise; where that is transposed, or rows are arranged in other axes, the codes are."""
         call = self.calls.get(expr) if isinstance(expr, Var) else None
         match call:
@@ -281,8 +247,8 @@ class _Realizer(Rebuilder):
                 return self.dequantized(expr)
 
     def with_codes(
-        self, found: _Codes, codes: Expr, axis: int, rows: tuple[Dim, ...] | None = None
-    ) -> _Codes:
+        self, found: Codes, codes: Expr, axis: int, rows: tuple[Dim, ...] | None = None
+    ) -> Codes:
         kind = deduce(codes, self.mod)
         assert isinstance(kind, TensorType), "as its source is"
         return replace(found, op=replace(found.op, axis=axis), codes=codes, kind=kind, rows=rows)
@@ -325,7 +291,7 @@ class _Realizer(Rebuilder):
             case _:
                 raise _StaysError("it has no integer form: the kernel computes floats of the codes")
 
-    def factors(self, call: Call) -> tuple[_Codes, _Codes]:
+    def factors(self, call: Call) -> tuple[Codes, Codes]:
         """The codes of both factors."""
         op = call.op
         assert isinstance(op, Op), "as was matched"
@@ -340,7 +306,7 @@ class _Realizer(Rebuilder):
         assert rhs is not None, "as was checked"
         return lhs, rhs
 
-    def check_depth(self, depth: Dim, lhs: _Codes, rhs: _Codes) -> None:
+    def check_depth(self, depth: Dim, lhs: Codes, rhs: Codes) -> None:
         most = lhs.largest * rhs.largest
         if depth.value is None:
             raise _StaysError(f"sums over {depth} products may not fit into int32")
@@ -396,7 +362,7 @@ class _Realizer(Rebuilder):
             return result
         return Astype(DType(wanted.dtype))(self.emit(result), span=call.span)
 
-    def factor(self, expr: Expr, codes: _Codes, *, is_row: bool) -> Expr:
+    def factor(self, expr: Expr, codes: Codes, *, is_row: bool) -> Expr:
         """The scales or zero points of a factor of a matrix product, in a shape that meets the product."""
         if self.is_scalar(expr):
             kind = deduce(expr, self.mod)
@@ -430,9 +396,16 @@ class _Realizer(Rebuilder):
         layouts = op.layouts()
         if any(layout.blocks for layout in layouts):
             raise _StaysError("its layout has blocks")
-        if not (self.is_scalar(lhs.scale) and self.is_scalar(lhs.zero)):
-            raise _StaysError("the data has several scales")
+        apart = not (self.is_scalar(lhs.scale) and self.is_scalar(lhs.zero))
+        if apart and lhs.axis != layouts[0].letters.index("C"):
+            raise _StaysError(f"the data has scales along axis {lhs.axis}, which windows cross")
+        if apart and (rhs.kind.dims or ())[layouts[1].letters.index("I")] != 1:
+            raise _StaysError("the data has several scales, and a sum is over several channels")
         channel = layouts[1].letters.index("O")
+        if apart and (rhs.kind.dims or ())[channel].value is None:
+            raise _StaysError(
+                "the data has several scales, and how many results each has is not known"
+            )
         one = self.is_scalar(rhs.scale) and self.is_scalar(rhs.zero)
         if not one and rhs.axis != channel:
             raise _StaysError(f"the weight has scales along axis {rhs.axis}, not {channel}")
@@ -441,24 +414,20 @@ class _Realizer(Rebuilder):
             depth = depth if axis == channel else depth * dim
         self.check_depth(depth, lhs, rhs)
         total = self.sums_of_windows(op, lhs, rhs)
-        right = rhs.scale
-        if not self.is_scalar(right):
-            dims = [Dim.of(1)] * len(layouts[2].letters)
-            dims[layouts[2].letters.index("C")] = (rhs.kind.dims or ())[channel]
-            right = self.emit(Reshape()(right, ShapeExpr(tuple(dims))))
-        else:
-            right = self.factor(right, rhs, is_row=False)
-        return self.scaled(call, total, (right, self.factor(lhs.scale, lhs, is_row=True)))
+        count = (rhs.kind.dims or ())[channel]
+        scales = [_of_channels(self, op, codes.scale, codes, count) for codes in (rhs, lhs)]
+        return self.scaled(call, total, scales)
 
-    def sums_of_windows(self, op: Convolution, lhs: _Codes, rhs: _Codes) -> Expr:
+    def sums_of_windows(self, op: Convolution, lhs: Codes, rhs: Codes) -> Expr:
         """The sums of a convolution of codes. A zero point of the data that is constant is subtracted from the sums, as
         those of the weight's codes: data is padded with it before."""
         product = replace(op, out_dtype=DType("int32"))
         zero = lhs.zero
-        if rhs.is_shifted or not lhs.is_shifted or not isinstance(zero, Constant):
+        shifted = lhs.is_shifted and not rhs.is_shifted
+        if not shifted or not isinstance(zero, Constant) or len(np.unique(zero.data)) > 1:
             return self.emit(product(self.unshifted(lhs), self.unshifted(rhs)))
         data, kernel, result = op.layouts()
-        number = int(zero.data.reshape(()))
+        number = int(zero.data.flat[0])
         pairs = dict(zip(op.spatial, padding_pairs(op.padding, len(op.spatial)), strict=True))
         codes = lhs.codes
         if any(map(any, pairs.values())):
@@ -474,7 +443,7 @@ class _Realizer(Rebuilder):
         shift = self.emit(Reshape()(shift, ShapeExpr(tuple(dims))))
         return self.emit(Subtract()(total, shift))
 
-    def unshifted(self, codes: _Codes) -> Expr:
+    def unshifted(self, codes: Codes) -> Expr:
         """The codes less their zero point: padding with 0 is the number 0 then."""
         if not codes.is_shifted:
             return codes.codes
@@ -586,6 +555,19 @@ def _equal(a: Expr, b: Expr) -> bool:
     if isinstance(a, Constant) and isinstance(b, Constant):
         return bool(a.data.shape == b.data.shape and np.array_equal(a.data, b.data))
     return a is b
+
+
+def _of_channels(r: _Realizer, op: Convolution, scale: Expr, codes: Codes, count: Dim) -> Expr:
+    """The scales of a factor of a convolution, in a shape that meets the `count` channels of the result, each of
+    which is computed of one channel of data if that has several."""
+    if r.is_scalar(scale):
+        return r.factor(scale, codes, is_row=True)
+    letters = op.layouts()[2].letters
+    own = (codes.kind.dims or ())[codes.axis]
+    if own != count:
+        scale = r.emit(Repeat((count.value or 0) // op.groups)(scale))
+    dims = [count if letter == "C" else Dim.of(1) for letter in letters]
+    return r.emit(Reshape()(scale, ShapeExpr(tuple(dims))))
 
 
 def _pooled(r: _Realizer, call: Call) -> Expr:

@@ -294,7 +294,7 @@ def main(x: R.Tensor(("n", "m"), dtype="float32")) -> R.Tensor(("n // m",), dtyp
     return y
 """)
     assert vm["main"](np.zeros((4, 2), "float32")).shape == (2,)
-    with pytest.raises(RelaxError, match=r"a dimension cannot be computed.*zero"):
+    with pytest.raises(RelaxError, match=r"a dimension cannot be computed: it divides by 0"):
         vm["main"](np.zeros((4, 0), "float32"))
 
 

@@ -68,14 +68,14 @@ WRONG = {
         "k = T.int64()\nr = R.shape([k * k * k * k * k * k])\nreturn r",
         ((10_000,),),
         "shape-arithmetic",
-        "main: a dimension cannot be computed: OverflowError: it does not fit into 64 bits",
+        "main: a dimension cannot be computed: it does not fit into 64 bits",
     ),
     "a tensor of a power": (
         SHAPE,
         'k = T.int64()\nr = R.zeros((k * k * k * k * k * k,), "float32")\nreturn r',
         ((10_000,),),
         "shape-arithmetic",
-        "main: a dimension cannot be computed: OverflowError: it does not fit into 64 bits",
+        "main: a dimension cannot be computed: it does not fit into 64 bits",
     ),
     "a condition that is asserted": (
         SHAPE,
@@ -89,14 +89,14 @@ WRONG = {
         'k = T.int64()\nr = R.zeros((k // (k - k) + k % (2 * k - k * 2),), "float32")\nreturn r',
         ((5,),),
         "shape-arithmetic",
-        "main: a dimension cannot be computed: ZeroDivisionError: integer division or modulo by zero",
+        "main: a dimension cannot be computed: it divides by 0",
     ),
     "a multiple of a size": (
         SHAPE,
         'k = T.int64()\nr = R.zeros((k * 4, 0), "float32")\nreturn r',
         ((1 << 62,),),
         "shape-arithmetic",
-        "main: a dimension cannot be computed: OverflowError: it does not fit into 64 bits",
+        "main: a dimension cannot be computed: it does not fit into 64 bits",
     ),
     "a number of bytes": (
         SHAPE,

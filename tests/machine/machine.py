@@ -215,6 +215,6 @@ def _compare(
     except RelaxError as error:
         got = error.code
         if got == "shape-arithmetic":
-            got = OVERFLOW if "OverflowError" in error.message else DIVISION
+            got = OVERFLOW if "64 bits" in error.message else DIVISION
     if str(got) != str(wanted):
         yield Problem(json.dumps(formula), f"{got} for {list(heap)}, not {wanted}")

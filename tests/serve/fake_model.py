@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,10 @@ def fake_engine(pages: int, waiting: int = 64) -> tuple[Engine, dict[str, Any]]:
     sys.stdout.write("what is printed is no message")
     model = Mortal(pages, vocab_size=6, drawn_tokens=4)
     return Engine(model, pages=pages, limits=Limits(8, waiting)), {"pages": pages}
+
+
+def slow_engine(mark: str) -> tuple[Engine, dict[str, Any]]:
+    """One that is loaded for ever, from when the file `mark` is there."""
+    Path(mark).touch()
+    time.sleep(1000)
+    return fake_engine(8)

@@ -32,7 +32,7 @@ def quantized_program(seed: int) -> Quantized:
     """The program of this number: a matrix product or a convolution of dequantised tensors, with a bias or without,
     and what follows; its result is quantised."""
     g, numbers = random.Random(seed), np.random.default_rng(seed)
-    kind = g.choice(("linear", "linear", "matmul", "batched", "conv"))
+    kind = g.choice(("linear", "linear", "matmul", "batched", "conv", "depthwise"))
     left, right = (g.choice(("int8", "uint8")) for _ in range(2))
     rows = g.choice(WIDTHS)
     n = SymVar("n")
@@ -41,6 +41,9 @@ def quantized_program(seed: int) -> Quantized:
     if kind == "conv":
         shape, dims = (rows, depth, 5, 6), (n, depth, 5, 6)
         weight = (width, depth, g.choice((1, 3)), g.choice((1, 2)))
+    elif kind == "depthwise":
+        shape, dims = (rows, depth, 5, 6), (n, depth, 5, 6)
+        weight = (depth * g.choice((1, 1, 2)), 1, g.choice((1, 3)), g.choice((1, 2)))
     else:
         shape, dims = (*lead, rows, depth), (*lead, n, depth)
         weight = (width, depth) if kind == "linear" else (depth, width)
@@ -68,15 +71,21 @@ def quantized_program(seed: int) -> Quantized:
     text = f"seed {seed}: {kind} {shape} {left} by {weight} {right}"
     with bb.function("main", [x]):
         with bb.dataflow():
-            column = {"linear": 0, "conv": 0}.get(kind, len(weight) - 1)
+            column = len(weight) - 1 if kind in ("matmul", "batched") else 0
             one = g.random() < 0.4
-            a = dequantized(x, left, None, 1)
+            apart = (
+                kind == "depthwise" and g.random() < 0.7
+            )  # channels of data have scales of their own
+            a = dequantized(x, left, 1 if apart else None, depth)
             b = dequantized(
                 Constant(codes(weight, right)), right, None if one else column, weight[column]
             )
-            if kind == "conv":
+            if kind in ("conv", "depthwise"):
                 padding = g.choice((0, 1)) if min(weight[2:]) > 1 or g.random() < 0.5 else 0
-                y = bb.emit(op.nn.conv2d(a, b, padding=padding, strides=g.choice((1, 2))))
+                groups = depth if kind == "depthwise" else 1
+                y = bb.emit(
+                    op.nn.conv2d(a, b, padding=padding, strides=g.choice((1, 2)), groups=groups)
+                )
             elif kind == "linear":
                 bias = Constant(vector(width)) if g.random() < 0.5 else None
                 y = bb.emit(op.linear(a, b, bias))
@@ -84,7 +93,7 @@ def quantized_program(seed: int) -> Quantized:
                 y = bb.emit(op.matmul(a, b))
             if g.random() < 0.5:
                 y = bb.emit(g.choice((op.nn.relu, op.nn.gelu))(y))
-            sums = depth * int(np.prod(weight[2:])) if kind == "conv" else depth
+            sums = int(np.prod(weight[1:])) if kind in ("conv", "depthwise") else depth
             step = Constant(np.asarray(sums**0.5 * numbers.uniform(0.5, 2), "float32"))
             shift = Constant(np.asarray(g.randrange(-9, 9), "int8"))
             y = bb.emit(op.quantize(y, step, shift))

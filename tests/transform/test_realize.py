@@ -264,3 +264,47 @@ y = R.add(c, R.sum(m, axis=[1], keepdims=True))
     np.testing.assert_allclose(found, want, rtol=1e-5)
     negative = module(body.replace("0.5", "-0.5"), params)
     assert "the largest codes" in Realize().realized(negative)[1][0].reason
+
+
+def depthwise(
+    channels: int, times: int, scales: str, axis: int = 1, groups: int | None = None
+) -> IRModule:
+    """A convolution of data with several scales, whose result is quantised."""
+    groups = channels if groups is None else groups
+    params = f'x: R.Tensor(("n", {channels}, 9, 7), "int8"), w: R.Tensor(({channels * times}, {channels // groups}, 3, 3), "int8")'
+    return module(
+        f"""
+a = R.dequantize(x, {scales}, axis={axis})
+b = R.dequantize(w, R.const({[0.1 + n / 64 for n in range(channels * times)]}, "float32"), R.const(0, "int8"), axis=0)
+c = R.nn.conv2d(a, b, padding=1, groups={groups})
+y = R.quantize(c, R.const(30.0, "float32"), R.const(3, "int8"))""",
+        params,
+    )
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("zeros", ["0, 0, 0, 0, 0", "4, 4, 4, 4, 4", "4, -7, 0, 127, -128"])
+def test_channels_of_depthwise_data_have_scales_of_their_own(times: int, zeros: str) -> None:
+    """As NNCF writes them: the scale of a channel is one of its results'."""
+    scales = f'R.const([0.5, 0.25, 2.0, 1.0, 0.125], "float32"), R.const([{zeros}], "int8")'
+    mod = depthwise(5, times, scales)
+    real, places = Realize().realized(mod)
+    assert [place.reason for place in places] == [""]
+    rng = np.random.default_rng(0)
+    x = rng.integers(-128, 128, (2, 5, 9, 7)).astype("int8")
+    w = rng.integers(-128, 128, (5 * times, 1, 3, 3)).astype("int8")
+    want = interpret(mod, "main", x, w).astype(int)
+    assert np.abs(interpret(real, "main", x, w) - want).max() <= 1
+    assert (np.ptp(want, axis=(0, 2, 3)) > 9).all()
+    if times == 2:
+        found = relaxpy.VirtualMachine(relaxpy.build(real))["main"](x, w).numpy()
+        assert np.abs(found - want).max() <= 1
+
+
+def test_scales_that_sums_cross_stay_floats() -> None:
+    four = 'R.const([0.5, 0.25, 2.0, 1.0], "float32"), R.const(0, "int8")'
+    assert reasons(depthwise(4, 1, four, groups=2)) == [
+        "the data has several scales, and a sum is over several channels"
+    ]
+    seven = four.replace("1.0]", "1.0, 1.0, 2.0, 3.0]")
+    assert "along axis 3, which windows cross" in reasons(depthwise(4, 1, seven, axis=3))[0]

@@ -18,7 +18,7 @@ from relaxpy.frontend.onnx.arrays import dtype_of
 from relaxpy.frontend.onnx.branches import Rest, branch
 from relaxpy.frontend.onnx.checks import check_arguments, check_call, check_names, check_types
 from relaxpy.frontend.onnx.contents import Contents
-from relaxpy.frontend.onnx.element_types import NUMBERS, PACKED, STORED
+from relaxpy.frontend.onnx.element_types import NAMES, NUMBERS, PACKED, STORED
 from relaxpy.frontend.onnx.functions import first_version, opsets_of, schema_of, standard_body
 from relaxpy.frontend.onnx.graph import MOST_NESTED, Graph, Node, Reader
 from relaxpy.frontend.onnx.model import read_model
@@ -215,6 +215,7 @@ class Importer:
                         f"the output {info.name!r} is {value}, and only tensors are returned",
                         help="return its elements as outputs of their own",
                     )
+                value = _stored_output(self, info, value)
                 outputs.append(self._output(info, value, len(tensors)))
                 tensors.append(value)
             if not tensors:
@@ -244,7 +245,8 @@ class Importer:
                 help="pass the elements as inputs of their own",
             )
         tensor = kind.tensor_type
-        dtype = dtype_of(tensor.elem_type)
+        stored = NAMES.get(tensor.elem_type, "")
+        dtype = DType(stored) if stored in STORED else dtype_of(tensor.elem_type)
         shape = declared(tensor)
         sizes = self.shapes.get(info.name, shape)
         if sizes is None:
@@ -257,6 +259,8 @@ class Importer:
         dims = [self._size(each, f"{name}_{axis}") for axis, each in enumerate(sizes)]
         var = Var(name, TensorType(dims, dtype))
         self.params.append(var)
+        if stored in STORED:
+            self.packed[var] = stored
         self.origins[var] = frozenset((info.name,))
         return var, ValueInfo(info.name, name, str(dtype), shape)
 
@@ -275,11 +279,6 @@ class Importer:
             value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
         )
         assert isinstance(annotation, TensorType)
-        if value in self.packed:
-            raise UsageError(
-                "onnx-dtype",
-                f"the output {info.name!r} is of {self.packed[value]}, which is not supported",
-            )
         shape = declared(info.type.tensor_type) if info.type.HasField("tensor_type") else None
         dims = annotation.dims or ()
         if shape is not None and (
@@ -838,6 +837,16 @@ def declared(tensor: Any) -> tuple[int | str | None, ...] | None:
         else:
             found.append(dim.dim_param or None)
     return tuple(found)
+
+
+def _stored_output(importer: Importer, info: Any, value: Expr) -> Expr:
+    """An output of integers that share bytes, as such."""
+    name = importer.packed.get(value)
+    if name is not None and name not in STORED:
+        raise UsageError(
+            "onnx-dtype", f"the output {info.name!r} is of {name}, which is not supported"
+        )
+    return value if name is None else importer.builder.emit(op.astype(value, name))
 
 
 def _shown(shape: Sequence[Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.frontend.onnx.arrays import dtype_of
+from relaxpy.frontend.onnx.element_types import NAMES, NUMBERS, STORED
 from relaxpy.frontend.onnx.importer import Site
 from relaxpy.frontend.onnx.table import operator
 from relaxpy.frontend.onnx.values import Absent
@@ -171,10 +172,13 @@ def converted(at: Site, x: Expr, dtype: DType, saturate: bool = True) -> Any:
 @operator("Cast")
 def cast(at: Site, x: Expr, to: Any, saturate: int = 1, **_: Any) -> Any:
     if isinstance(to, str):  # version 1
-        from relaxpy.frontend.onnx.element_types import NUMBERS
-
         to = NUMBERS.get({"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower()), 0)
-    return converted(at, x, dtype_of(to, at.span), bool(saturate))
+    stored = NAMES.get(to, "")
+    if stored not in STORED:
+        return converted(at, x, dtype_of(to, at.span), bool(saturate))
+    found = at.emit(op.astype(x, stored))
+    at.importer.packed[found] = stored
+    return found
 
 
 @operator("CastLike")

@@ -51,12 +51,7 @@ def expert_linear_of(func: PrimFunc) -> ExpertLinearForm | None:
     if found is None:
         return None
     product, last = found
-    combiner = product.combiner
-    if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
-        return None
-    if str(product.buffer.dtype) != "float32" or len(product.index) != 3:
-        return None
-    if len(product.reduce_axes) != 1 or not isinstance(product.value, tirx.Mul):
+    if not isinstance(product.value, tirx.Mul):
         return None
     target, value = last.index, last.value
     if last is not product:
@@ -79,11 +74,20 @@ def _pair(value: Any) -> tuple[Expr, Expr]:
 
 
 def _product_and_last(stages: Sequence[Stage], func: PrimFunc) -> tuple[Stage, Stage] | None:
-    """The only reduction with all that is before it, and the stage after it with all in between."""
+    """The only reduction, a sum of floats over one axis for each of three, with all that is before it, and the stage
+    after it with all in between."""
     at = [n for n, stage in enumerate(stages) if stage.combiner is not None]
     if len(at) != 1 or any(s.is_output(stage, func) for stage in stages[:-1]):
         return None
     product = stages[at[0]]
+    # Before anything is put into it, which takes long: nearly all programs have another sum.
+    combiner = product.combiner
+    if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
+        return None
+    if str(product.buffer.dtype) != "float32" or len(product.index) != 3:
+        return None
+    if len(product.reduce_axes) != 1:
+        return None
     for stage in reversed(stages[: at[0]]):
         if any(after.reads(stage.buffer) for after in stages[at[0] + 1 :]):
             return None

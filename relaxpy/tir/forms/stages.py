@@ -123,7 +123,8 @@ def stages_of(func: PrimFunc) -> tuple[Stage, ...] | None:
     return None if stages is None else tuple(inline_stages(stages, func))
 
 
-def read_stages(func: PrimFunc) -> list[Stage] | None:
+@lru_cache(maxsize=4096)  # so do rules that inline themselves
+def read_stages(func: PrimFunc) -> tuple[Stage, ...] | None:
     """The stages of a program in order, where each buffer is written once and before it is read; None for other
     programs."""
     realize = func.body
@@ -148,7 +149,7 @@ def read_stages(func: PrimFunc) -> list[Stage] | None:
             return None
         written.add(stage.buffer)
         stages.append(stage)
-    return stages
+    return tuple(stages)
 
 
 def is_output(stage: Stage, func: PrimFunc) -> bool:

@@ -20,7 +20,7 @@ export function integer(value) {
 /** The integer, which must fit 64 bits. Throws: RelaxError (`shape-arithmetic`). */
 export function int64(value) {
   if (typeof value === "number" || (value >= SMALLEST && value <= LARGEST)) return value;
-  throw new RelaxError("shape-arithmetic", "OverflowError: it does not fit into 64 bits");
+  throw new RelaxError("shape-arithmetic", "it does not fit into 64 bits");
 }
 
 const wide = (compute) => (a, b) => integer(compute(BigInt(a), BigInt(b)));
@@ -55,7 +55,7 @@ export const sub = exact((a, b) => a - b, wideSub);
 export const mul = exact((a, b) => a * b, wideMul);
 
 function divisor(b) {
-  if (b === 0) throw new RelaxError("shape-arithmetic", "ZeroDivisionError: division by zero");
+  if (b === 0) throw new RelaxError("shape-arithmetic", "it divides by 0");
   return b;
 }
 

@@ -675,6 +675,32 @@ def test_integers_of_four_bits_are_rounded_and_kept() -> None:
 INT4 = np.array([1, 2, 3, -4, 5], ml_dtypes.int4)
 
 
+@pytest.mark.parametrize("build", [False, True])
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_inputs_and_outputs_of_four_bits(name: str, build: bool) -> None:
+    """Read, moved, made of floats, and returned."""
+    text = f"""<ir_version: 11, opset_import: ["" : 23]>
+        g ({name}[n, 3] x, float[n, 3] f) => ({name}[m, k] t, float[n, 3] y, {name}[n, 3] q, {name}[n, 3] c)
+        <float s = {{0.5}}, {name} z = {{1}}> {{
+        t = Transpose<perm = [1, 0]>(x)
+        y = DequantizeLinear(x, s, z)
+        q = QuantizeLinear(f, s, z)
+        c = Cast<to = {22 if name == "int4" else 21}>(f)
+    }}"""
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    low, high = (-8, 8) if name == "int4" else (0, 16)
+    rng = np.random.default_rng(0)
+    for rows in (5, 1):
+        x = rng.integers(low, high, (rows, 3)).astype(dtype)
+        f = rng.integers(low, high, (rows, 3)).astype(np.float32)
+        t, y, q, c = runner(onnx.parser.parse_model(text), build)(x, f)
+        assert {t.dtype, q.dtype, c.dtype} == {dtype}
+        np.testing.assert_array_equal(t.astype(int), x.astype(int).T)
+        np.testing.assert_array_equal(y, (x.astype(np.float32) - 1) * 0.5)
+        np.testing.assert_array_equal(q.astype(int), np.clip(f * 2 + 1, low, high - 1).astype(int))
+        np.testing.assert_array_equal(c.astype(int), f.astype(int))
+
+
 @pytest.mark.parametrize(
     ("case", "match"),
     [
@@ -682,7 +708,10 @@ INT4 = np.array([1, 2, 3, -4, 5], ml_dtypes.int4)
             Case("Gather", [INT4, np.array([3, 1])], domain="", weights=frozenset({0})),
             "Gather of int4",
         ),
-        (Case("Identity", [INT4], domain="", weights=frozenset({0})), "'y0' is of int4"),
+        (
+            Case("Identity", [np.array([1, -2], ml_dtypes.int2)], domain="", weights=frozenset({0})),
+            "'y0' is of int2",
+        ),
         (
             Case(
                 "DequantizeLinear",

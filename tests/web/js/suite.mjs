@@ -123,8 +123,8 @@ function computed(run, heap) {
   try {
     return String(run(heap));
   } catch (error) {
-    const [kind, reason] = (error.text ?? String(error)).split(": ");
-    return kind === "OverflowError" ? "overflow" : reason;
+    const text = error.text ?? String(error);
+    return text.includes("64 bits") ? "overflow" : text.includes("divides by 0") ? "division by zero" : text;
   }
 }
 

@@ -6,6 +6,7 @@ WGSL, a pipeline each.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -356,11 +357,16 @@ def _wgpu() -> Any:
 @cache
 def _adapters(interfaces: tuple[str, ...]) -> tuple[Any, ...]:
     """The devices behind these interfaces, GPUs first. Raises: UsageError (`device`) without wgpu."""
-    found = [
-        adapter
-        for adapter in _wgpu().gpu.enumerate_adapters_sync()
-        if adapter.info["backend_type"] in interfaces
-    ]
+    # Mesa's layer that asks a desktop for its device prints an error where none runs.
+    layer = "NODEVICE_SELECT"
+    is_alone = os.environ.keys().isdisjoint((layer, "XDG_RUNTIME_DIR"))
+    os.environ.update({layer: "1"} if is_alone else {})
+    try:
+        known = _wgpu().gpu.enumerate_adapters_sync()
+    finally:
+        if is_alone:
+            del os.environ[layer]
+    found = [adapter for adapter in known if adapter.info["backend_type"] in interfaces]
     return tuple(sorted(found, key=lambda adapter: adapter.info["adapter_type"] == "CPU"))
 
 
