@@ -54,6 +54,7 @@ from relaxpy.transform.realize import Realize
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.simplify_expr import SimplifyExpr
+from relaxpy.transform.specialize_functions import SpecializeFunctions
 from relaxpy.transform.transpose_linear import TransposeLinear
 from relaxpy.transform.update_in_place import UpdateInPlace
 from relaxpy.transform.winograd import Winograd
@@ -111,6 +112,7 @@ __all__ = [
     "RewriteReshapes",
     "Sequential",
     "SimplifyExpr",
+    "SpecializeFunctions",
     "TransposeLinear",
     "UpdateInPlace",
     "Winograd",

@@ -43,11 +43,13 @@ from relaxpy.transform.fresh_symbols import FreshSymbols
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.normalize import Normalize
+from relaxpy.transform.specialize_functions import SpecializeFunctions
 
 Kind = Literal["grad", "value_and_grad", "vjp", "jvp"]
 PREPARE: tuple[Pass, ...] = (
     Normalize(),
     LambdaLift(),
+    SpecializeFunctions(),
     InlinePrivateFunctions(),
     BindUnknownShapes(),
 )
@@ -358,7 +360,10 @@ class Derivatives:
     def no_rule(self, walk: Walk, value: Expr) -> None:
         match value:
             case Call(op=Expr()):
-                walk.refuse("a call of a function that is a value is not differentiable yet", HELP)
+                walk.refuse(
+                    "a call of a function that is known only at run time is not differentiable",
+                    "pass or return functions of the module, and choose among them by `if`",
+                )
             case Call(op=Operator() as op):
                 walk.refuse(
                     f"{op.name} is not differentiable: its program has no rule",
