@@ -18,6 +18,7 @@ from relaxpy.transform.causal_attention import CausalAttention
 from relaxpy.transform.check_calls import CheckCalls
 from relaxpy.transform.check_numbers import CheckNumbers
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
+from relaxpy.transform.checkpoint import Checkpoint
 from relaxpy.transform.combine_parallel import CombineParallel
 from relaxpy.transform.convert_layout import ConvertLayout
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
@@ -70,6 +71,7 @@ __all__ = [
     "CheckCalls",
     "CheckNumbers",
     "CheckTensorPrograms",
+    "Checkpoint",
     "CombineParallel",
     "ConvertLayout",
     "ConvertToDataflow",
