@@ -28,7 +28,7 @@ from relaxpy.ir.visitor import Rewriter, free_sym_vars, free_vars
 from relaxpy.op.base import Op
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
-from relaxpy.op.gradient import Barrier, EndCheckpoint, StartCheckpoint
+from relaxpy.op.gradient import Barrier, EndCheckpoint, NoGrad, StartCheckpoint
 from relaxpy.op.rule import Cotangent, NoRule, Rule, has_gradient, same_dims
 from relaxpy.transform.bind_unknown_shapes import with_dims
 
@@ -316,7 +316,7 @@ class Walk:
         if not op.has_vjp():
             self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
             return None
-        tangents = [self.tangent(arg) for arg in call.args]
+        tangents = [self.parts(self.tangent(arg), self.annotation(arg)) for arg in call.args]
         args, out = self.arguments(call), self.result(var)
         ct = self.zeros_like(out)
         seeds = [each for each in flat(ct) if isinstance(each, Var)]
@@ -401,6 +401,8 @@ def depends(binding: Binding, on: Any) -> bool:
     """Does a value with a cotangent depend on one of these variables?"""
     value = binding.value
     if not has_gradient(binding.var.annotation) or isinstance(value, Constant):
+        return False
+    if isinstance(value, Call) and isinstance(value.op, NoGrad):
         return False
     return any(var in on and has_gradient(var.annotation) for var in free_vars(value))
 

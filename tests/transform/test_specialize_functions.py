@@ -136,7 +136,13 @@ def test_derivatives_are_those_of_jax() -> None:
         return g(turns(g, f, f(y), n - 1)) if n else y
 
     def theirs(x: Any, w: Any) -> Any:
-        return jnp.sum(turns(lambda y: jnp.sin(y) * w, lambda y: jnp.exp(y) * x, x, 3))
+        def f(y: Any) -> Any:
+            return jnp.sin(y) * w
+
+        def g(y: Any) -> Any:
+            return jnp.exp(y) * x
+
+        return jnp.sum(turns(f, g, x, 3))
 
     x, w, c, n = given(True)
     with jax.enable_x64(True):
