@@ -7,7 +7,7 @@ which is linear in the cotangent: the same walk, over what the rule has emitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from relaxpy.errors import ErrorBag, PassError, Span
@@ -75,7 +75,7 @@ class Walk:
         """Replaces variables of stages by what is recomputed for their backward pass."""
         self.emitted: list[Binding] = []
         self.span: Span | None = None
-        self.rule = Rule(self.emit)
+        self.rule = Rule(self.emit, through=self.through)
 
     def emit(self, value: Expr) -> Var:
         """Bind a value. A shape that is known only at run time has symbols."""
@@ -240,6 +240,35 @@ class Walk:
                         self.add(arg, each)
             case VarBinding():
                 self.calls.backward(self, binding, self.filled(ct, binding.var))
+
+    def through(
+        self, compute: Callable[..., Expr], args: Sequence[Any], ct: Expr
+    ) -> list[Cotangent]:
+        """The cotangents of arguments of a composition of operators, which is emitted for it."""
+
+        def named(arg: Any) -> Any:  # an argument that is given twice has two cotangents
+            if isinstance(arg, list):
+                return list(map(named, arg))
+            return self.emit(arg) if isinstance(arg, Var) else arg
+
+        def found(arg: Any) -> Cotangent:
+            return list(map(found, arg)) if isinstance(arg, list) else inner.values.get(arg)
+
+        def variables(arg: Any) -> list[Var]:
+            if isinstance(arg, list):
+                return [v for each in arg for v in variables(each)]
+            return [arg] if isinstance(arg, Var) else []
+
+        own = list(map(named, args))
+        begin = len(self.emitted)
+        result = compute(*own)
+        bindings = self.emitted[begin:]
+        inner = Walk(self.builder, self.calls, self.errors)
+        inner.span, inner.emitted = self.span, self.emitted
+        inner.watch(variables(own), bindings)
+        inner.add(result, ct)
+        inner.backward(bindings)
+        return [found(arg) for arg in own]
 
     def go_on(self, value: Expr) -> None:
         """Let the walk go on beyond a value without a rule, to find others."""
