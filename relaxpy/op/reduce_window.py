@@ -169,8 +169,8 @@ class ReduceWindow(Op):
         if gaps or None in widths or elements > MOST_ELEMENTS:
             return [
                 NoRule(
-                    f"reduce_window has a rule for windows of at most {MOST_ELEMENTS} elements and for padding that are "
-                    "known, without base_dilation"
+                    f"reduce_window has a rule for known windows of at most {MOST_ELEMENTS} elements, known padding, "
+                    "and no base_dilation"
                 )
             ]
         axes = self._axes(b.dims(x), [Dim.of(n) for n in sizes], around)

@@ -55,8 +55,8 @@ class Rule:
         self.through: Callable[[Callable[..., Expr], Sequence[Any], Expr], list[Cotangent]] = (
             through
         )
-        """`b.through(compute, args, ct)`: the cotangents of arguments, given that of `compute(*args)`, which emits calls
-        of operators that have rules: for an operator that is a composition of others."""
+        """`b.through(compute, args, ct)`: the cotangents of arguments, given that of `compute(*args)`, which emits
+        calls of operators that have rules: for an operator that is a composition of others."""
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Any:

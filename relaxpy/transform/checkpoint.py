@@ -20,9 +20,9 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class Checkpoint(Pass):
-    """Mark the inputs and outputs of a function (`R.grad.start_checkpoint`, `end_checkpoint`): its gradient, and that of
-    each function that calls it, keeps the inputs, and the results of the operators that `policy` names, and recomputes
-    the rest (Chen et al., 2016; `jax.checkpoint`).
+    """Mark the inputs and outputs of a function (`R.grad.start_checkpoint`, `end_checkpoint`): its gradient, and that
+    of each function that calls it, keeps the inputs, and the results of the operators that `policy` names, and
+    recomputes the rest (Chen et al., 2016; `jax.checkpoint`).
 
     Before:
         @I.ir_module
