@@ -245,30 +245,19 @@ class Walk:
         self, compute: Callable[..., Expr], args: Sequence[Any], ct: Expr
     ) -> list[Cotangent]:
         """The cotangents of arguments of a composition of operators, which is emitted for it."""
-
-        def named(arg: Any) -> Any:  # an argument that is given twice has two cotangents
-            if isinstance(arg, list):
-                return list(map(named, arg))
-            return self.emit(arg) if isinstance(arg, Var) else arg
-
-        def found(arg: Any) -> Cotangent:
-            return list(map(found, arg)) if isinstance(arg, list) else inner.values.get(arg)
-
-        def variables(arg: Any) -> list[Var]:
-            if isinstance(arg, list):
-                return [v for each in arg for v in variables(each)]
-            return [arg] if isinstance(arg, Var) else []
-
-        own = list(map(named, args))
-        begin = len(self.emitted)
+        own = nested(lambda arg: self.emit(arg) if isinstance(arg, Var) else arg, list(args))
+        begin = len(
+            self.emitted
+        )  # an argument that is given twice has two names, and two cotangents
         result = compute(*own)
-        bindings = self.emitted[begin:]
+        bindings, given = self.emitted[begin:], list[Any]()
+        nested(given.append, own)
         inner = Walk(self.builder, self.calls, self.errors)
         inner.span, inner.emitted = self.span, self.emitted
-        inner.watch(variables(own), bindings)
+        inner.watch((arg for arg in given if isinstance(arg, Var)), bindings)
         inner.add(result, ct)
         inner.backward(bindings)
-        return [found(arg) for arg in own]
+        return nested(inner.values.get, own)
 
     def go_on(self, value: Expr) -> None:
         """Let the walk go on beyond a value without a rule, to find others."""
@@ -377,6 +366,14 @@ HELP = "mark what is a constant: R.grad.no_grad(x)"
 def why(op: Op) -> str:
     """Why an operator has no rule."""
     return op.no_vjp or "it defines no vjp"
+
+
+def nested(function: Callable[[Any], Any], value: Any) -> Any:
+    """A function of the items of lists of lists."""
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [nested(function, item) for item in items]
+    return function(value)
 
 
 def is_mark(value: Expr, kind: type[Op]) -> bool:
