@@ -208,8 +208,7 @@ class Walk:
         )
         for binding in stage:
             if is_mark(binding.value, StartCheckpoint):
-                (x,) = binding.value.args  # type: ignore[attr-defined]
-                new = self.emit(Barrier()(self.read(x), after))
+                new = self.emit(Barrier()(self.read(binding.value.args[0]), after))  # type: ignore[attr-defined]
             elif isinstance(binding, MatchCast):
                 value = self.read(binding.value)
                 new = self.builder.match_cast(value, binding.annotation, "lv", span=binding.span)
