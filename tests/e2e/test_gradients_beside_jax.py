@@ -16,23 +16,23 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.op_check import module_of
 from relaxpy.testing.op_samples import arrays_of, map_arrays, samples, with_dtype
 from relaxpy.transform import Gradient
-from tests.e2e.test_operators_beside_jax import FILES, oracle
+from tests.e2e.test_operators_beside_jax import oracle
 from tests.sweeps import part, sweep
 
-OTHER: dict[str, str] = {}
-"""Operators whose slopes are others than jax's, and why."""
+LOOKED_AT = ("activation", "arg_reduce", "binary", "collapse")
+"""The files of `tests/op/jax_oracle` of which every sample has been compared; others are to follow."""
 
 
 @sweep
 @pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", LOOKED_AT)
 def test_derivatives_are_those_of_jax(file: str) -> None:
     """For samples of every operator that has a rule and that jax has."""
     jax = pytest.importorskip("jax")
     problems: list[str] = []
     compared = 0
     with jax.enable_x64(True):
-        table = {k: v for k, v in oracle(file).items() if OPS[k].has_vjp() and k not in OTHER}  # type: ignore[attr-defined]
+        table = {k: v for k, v in oracle(file).items() if OPS[k].has_vjp()}  # type: ignore[attr-defined]
         for name, function in part([*table.items()], 2):
             for s in part([s for s in samples(name) if not s.code], 41):
                 try:
