@@ -62,6 +62,7 @@ _PUBLIC = {
     "VirtualMachine": "relaxpy.runtime",
     "assert_structural_equal": "relaxpy.ir.structural",
     "build": "relaxpy.build",
+    "checkpoint": "relaxpy.build.derivatives",
     "compile": "relaxpy.torch",
     "cpu": "relaxpy.runtime",
     "from_jax": "relaxpy.frontend.jax",

@@ -19,6 +19,7 @@ from relaxpy.build.first_call import ModuleFunction
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
+from relaxpy.transform.checkpoint import Checkpoint
 from relaxpy.transform.gradient import Gradient, Kind
 
 F = TypeVar("F", Function, ModuleFunction)
@@ -49,23 +50,38 @@ def jvp(f: F, argnums: Argnums = None) -> F:
     return _derived(f, "jvp", argnums)
 
 
+def checkpoint(f: F, policy: tuple[str, ...] = ()) -> F:
+    """The function f, of which a gradient keeps the arguments, and the results of the operators that `policy` names,
+    and recomputes all else: less memory, more time. A function that others
+    of its module call is marked by the pass `Checkpoint`, stages inside of a function by `R.grad.start_checkpoint`.
+
+    Raises: PassError for an unknown operator, and for a function without a parameter of floats."""
+    name, mod, alone = _source(f, "checkpoint")
+    new = Checkpoint(name, policy)(mod)
+    return new.graph_functions[name] if alone else ModuleFunction(new, name)  # type: ignore[return-value]
+
+
 gradient = grad
 """The service behind `R.grad(f)`."""
 
 
 def _derived(f: F, kind: Kind, argnums: Argnums, has_aux: bool = False) -> F:
-    if isinstance(f, Function):
-        name = str(f.attrs.get("global_symbol", "main"))
-        mod = IRModule({name: f})
-    elif isinstance(f, ModuleFunction):
-        name, mod = f.name, f.module
-    else:
-        raise UsageError(
-            "arguments",
-            f"relaxpy.{kind} takes a function, got a {type(f).__name__}",
-            help="pass one that is decorated with @R.function, or a module's: Module.main",
-        )
+    name, mod, alone = _source(f, kind)
     new = Gradient(name, kind, argnums, has_aux)(mod)
     called = next(each for each in new if each not in mod)
-    alone = isinstance(f, Function) and len(new) == 2
+    alone = alone and len(new) == 2
     return new.graph_functions[called] if alone else ModuleFunction(new, called)  # type: ignore[return-value]
+
+
+def _source(f: Function | ModuleFunction, asked: str) -> tuple[str, IRModule, bool]:
+    """A function's name and module, and whether it is alone."""
+    if isinstance(f, Function):
+        name = str(f.attrs.get("global_symbol", "main"))
+        return name, IRModule({name: f}), True
+    if isinstance(f, ModuleFunction):
+        return f.name, f.module, False
+    raise UsageError(
+        "arguments",
+        f"relaxpy.{asked} takes a function, got a {type(f).__name__}",
+        help="pass one that is decorated with @R.function, or a module's: Module.main",
+    )

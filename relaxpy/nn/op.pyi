@@ -1150,6 +1150,11 @@ class _grad:
         out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
+    def barrier(x: TensorLike, after: TensorLike) -> Tensor:
+        """x, but not before the value `after` is there. What is computed from it is no other computation's equal: so what a
+        backward pass recomputes is computed then, and not kept.
+        """
+    @staticmethod
     def end_checkpoint(x: TensorLike) -> Tensor:
         """x, as an output of a gradient checkpointing stage: values inside the stage are recomputed for the gradient
         instead of being kept.
@@ -1206,8 +1211,8 @@ class _grad:
         """x, treated as a constant by differentiation."""
     @staticmethod
     def start_checkpoint(x: TensorLike) -> Tensor:
-        """x, as an input of a gradient checkpointing stage: values inside the stage are recomputed for the gradient instead
-        of being kept.
+        """x, as an input of a gradient checkpointing stage: values inside the stage, which are those that depend on it and
+        on no output of the stage, are recomputed for the gradient instead of being kept.
         """
     @staticmethod
     def take_backward(

@@ -18,7 +18,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import Reduction
 from relaxpy.op.row_major import reindexed
-from relaxpy.op.rule import INTEGERS, LATER
+from relaxpy.op.rule import INTEGERS, Cotangent, Rule
 from relaxpy.op.sorting import order_of, sorted_along
 
 _NAN = np.nan
@@ -123,7 +123,6 @@ class Median(Op):
     index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused."""
 
     name = "median"
-    no_vjp = LATER
     axis: tuple[int, ...] | int | None = None
     """One or several axes; None: all."""
     keepdims: bool = False
@@ -211,6 +210,21 @@ class Median(Op):
             if self._has_index
             else values.reshape(shape)
         )
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        (x,) = args
+        axes = self._axes(b.rank(x))
+        kept = [Dim.of(1) if a in axes else n for a, n in enumerate(b.dims(x))]
+        if self._has_index:
+            (_, index), (ct, _) = out, ct
+            index, ct = b.reshape(index, kept), b.reshape(ct, kept)
+            return [b.scatter_elements(b.zeros_like(x), index, ct, axes[0], "add")]
+        middle = b.reshape(out, kept)
+        same = b.logical_or(b.equal(x, middle), b.logical_and(b.isnan(x), b.isnan(middle)))
+        chosen = b.astype(same, b.dtype(ct))
+        return [
+            b.multiply(chosen, b.divide(b.reshape(ct, kept), b.sum(chosen, axes, keepdims=True)))
+        ]
 
     @property
     def _has_index(self) -> bool:

@@ -15,7 +15,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import nearest, position, position_numpy, unless_empty
 from relaxpy.op.linear_algebra import wide_dtype
-from relaxpy.op.rule import LATER
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -26,7 +26,6 @@ class ExpertLinear(Op):
     The work is that of the chosen experts, and a row's result is the same to the bit whatever the other rows are."""
 
     name = "nn.expert_linear"
-    no_vjp = LATER
     mixed = "always"
 
     def deduce(
@@ -86,6 +85,19 @@ class ExpertLinear(Op):
             return te.cast(found, out.dtype)
 
         return te.compute(out.dims, element, "with_bias")
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, weight, experts, *more = args
+
+        def compute(data: Any, weight: Any, bias: Any) -> Any:
+            rows, choices = b.dims(experts)
+            own = b.take(weight, experts, 0)
+            column = b.reshape(data, (rows, 1, b.dims(data)[1], 1))
+            found = b.reshape(b.matmul(own, column), (rows, choices, b.dims(weight)[1]))
+            return found if bias is None else b.add(found, b.take(bias, experts, 0))
+
+        of_data, of_weight, of_bias = b.through(compute, [data, weight, *(more or [None])], ct)
+        return [of_data, of_weight, None, of_bias]
 
     def reference(
         self, data: np.ndarray, weight: np.ndarray, experts: np.ndarray,

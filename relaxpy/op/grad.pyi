@@ -37,6 +37,11 @@ def avg_pool2d_backward(
     out_layout: Layout of the result; None: the layout of data.
     """
 
+def barrier(x: TensorLike, after: TensorLike) -> Call:
+    """x, but not before the value `after` is there. What is computed from it is no other computation's equal: so what a
+    backward pass recomputes is computed then, and not kept.
+    """
+
 def end_checkpoint(x: TensorLike) -> Call:
     """x, as an output of a gradient checkpointing stage: values inside the stage are recomputed for the gradient
     instead of being kept.
@@ -93,8 +98,8 @@ def no_grad(x: TensorLike) -> Call:
     """x, treated as a constant by differentiation."""
 
 def start_checkpoint(x: TensorLike) -> Call:
-    """x, as an input of a gradient checkpointing stage: values inside the stage are recomputed for the gradient instead
-    of being kept.
+    """x, as an input of a gradient checkpointing stage: values inside the stage, which are those that depend on it and
+    on no output of the stage, are recomputed for the gradient instead of being kept.
     """
 
 def take_backward(

@@ -237,8 +237,8 @@ class NoGrad(GradientMark):
 
 @define_op
 class StartCheckpoint(GradientMark):
-    """x, as an input of a gradient checkpointing stage: values inside the stage are recomputed for the gradient instead
-    of being kept."""
+    """x, as an input of a gradient checkpointing stage: values inside the stage, which are those that depend on it and
+    on no output of the stage, are recomputed for the gradient instead of being kept."""
 
     name = "grad.start_checkpoint"
 
@@ -249,3 +249,30 @@ class EndCheckpoint(GradientMark):
     instead of being kept."""
 
     name = "grad.end_checkpoint"
+
+
+@define_op
+class Barrier(Mark):
+    """x, but not before the value `after` is there. What is computed from it is no other computation's equal: so what a
+    backward pass recomputes is computed then, and not kept."""
+
+    name = "grad.barrier"
+    of_data = True
+
+    def deduce(self, d: Deduction, x: KnownTensor, after: KnownTensor) -> TensorType:
+        return self.marked(x)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return super().deduce_unranked(d, args[:1])
+
+    def reference(self, x: np.ndarray, after: np.ndarray) -> np.ndarray:
+        return x
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        return [ct, None]
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 4), rand(2), dims="n 4, m")
+        yield sample(cls(), rand(0, dtype="int32"), rand(), dims="n,")
+        yield wrong(cls(), (3, 4), rand(), code="op-arguments", match="must be a tensor")

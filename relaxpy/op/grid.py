@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
-from relaxpy.ir.dim import Dim, dim_op, maximum
+from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownShape, KnownTensor
@@ -21,7 +21,7 @@ from relaxpy.op.data_layout import Layout, check_packed_layout, inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.resize import chosen, spline_weights
-from relaxpy.op.rule import LATER
+from relaxpy.op.rule import LATER, Cotangent, Rule
 
 _METHODS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """Number of elements along an axis that an interpolation method reads."""
@@ -38,7 +38,6 @@ class AffineGrid(Op):
     coordinate 0."""
 
     name = "image.affine_grid"
-    no_vjp = LATER
     align_corners: bool = True
     """Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges."""
 
@@ -89,6 +88,17 @@ class AffineGrid(Op):
             return te.cast(value, out.dtype)
 
         return te.compute(out.dims, element, "affine_grid")
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, size = args
+        count, kind = b.rank(ct) - 2, b.dtype(data)
+        same = b.reshape(b.eye(count, count + 1, dtype=kind), (1, count, count + 1))
+        coordinates = b.image.affine_grid(same, size, self.align_corners)
+        places = product(b.dims(ct)[2:])
+        ones = b.ones((1, places), kind)
+        points = b.concat([b.reshape(coordinates, (count, places)), ones])
+        flat = b.reshape(ct, (b.dims(ct)[0], count, places))
+        return [b.matmul(flat, b.permute_dims(points))]
 
     def reference(self, data: np.ndarray, size: Sequence[int]) -> np.ndarray:
         theta = widened(data)

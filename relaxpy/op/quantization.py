@@ -17,7 +17,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
 from relaxpy.op.row_major import ravel
-from relaxpy.op.rule import INTEGERS, LATER
+from relaxpy.op.rule import INTEGERS, Cotangent, Rule
 from relaxpy.op.threefry import Threefry
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
@@ -248,7 +248,6 @@ class Dequantize(Quantization):
     number. One scale and zero point, or one for each index of `axis`."""
 
     name = "dequantize"
-    no_vjp = LATER
     axis: int = -1
     out_dtype: DType = DType("float32")
 
@@ -291,6 +290,25 @@ class Dequantize(Quantization):
         if self.out_dtype == "float16":
             value = np.minimum(np.maximum(value, np.float32(-65504)), np.float32(65504))
         return value.astype(self.out_dtype.numpy)
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, scale, zero_point = args
+        axis, rank = self.axis % max(b.rank(data), 1), b.rank(data)
+
+        def along(x: Any) -> Any:
+            """One number for each index of the axis, or one for all."""
+            if b.rank(x) == 0 or rank == 0:
+                return b.reshape(x, (1,) * rank)
+            return b.reshape(x, [b.dims(x)[0] if a == axis else 1 for a in range(rank)])
+
+        wide = self.wide(b.dtype(data), b.dtype(zero_point))
+        steps = b.subtract(b.astype(data, wide), along(b.astype(zero_point, wide)))
+        kind = b.dtype(scale)
+        if self.out_dtype == "float16":  # which saturates
+            ct = b.where(b.less(b.abs(out), 65504.0), ct, 0.0)
+        each = b.multiply(b.astype(ct, kind), b.astype(steps, kind))
+        found = b.summed(each, b.dims(along(scale)))
+        return [None, b.reshape(found, b.dims(scale)), None]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

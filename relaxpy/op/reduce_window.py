@@ -18,12 +18,17 @@ from relaxpy.op.data_layout import inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import rounded
-from relaxpy.op.rule import LATER
+from relaxpy.op.rule import Cotangent, NoRule, Rule
+from relaxpy.op.slice import sizes_of
 from relaxpy.shape.prove import prove
 
 _UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
+
+
+MOST_ELEMENTS = 128
+"""The rule reads an element of each window at a time, at most so many."""
 
 
 class WindowAxis(NamedTuple):
@@ -64,7 +69,6 @@ class ReduceWindow(Op):
     part; a window of nothing gives 0, 1, or a limit of the dtype, infinite for floats."""
 
     name = "reduce_window"
-    no_vjp = LATER
     reduction: str = "sum"
     strides: tuple[int, ...] | int = 1
     """Distance of windows: one number, or one for each axis."""
@@ -151,6 +155,43 @@ class ReduceWindow(Op):
             return reduce[self.reduction](value, [*loops.values()]) if loops else value
 
         return rounded(out, te.compute(out.dims, element, "reduce_window"))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        x, window, padding = args
+        rank = b.rank(x)
+        sizes = [n.value for n in sizes_of(window)]
+        around = [Dim.of(0)] * (2 * rank) if padding is None else sizes_of(padding)
+        widths = [n.value for n in around]
+        elements = 1
+        for n in sizes:
+            elements *= n or MOST_ELEMENTS + 1
+        gaps = any(n != 1 for n in per_axis(self.base_dilation, rank))
+        if gaps or None in widths or elements > MOST_ELEMENTS:
+            return [
+                NoRule(
+                    f"reduce_window has a rule for known windows of at most {MOST_ELEMENTS} elements, known padding, "
+                    "and no base_dilation"
+                )
+            ]
+        axes = self._axes(b.dims(x), [Dim.of(n) for n in sizes], around)
+        start = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}[self.reduction]
+
+        def compute(x: Any) -> Any:
+            wide = b.nn.pad(x, tuple(widths), pad_value=start) if any(widths) else x
+            taps = []
+            for k in np.ndindex(*sizes):
+                first = [at * a.dilation for at, a in zip(k, axes, strict=True)]
+                last = [
+                    f + (n - 1) * a.stride + 1
+                    for f, n, a in zip(first, b.dims(out), axes, strict=True)
+                ]
+                steps = tuple(a.stride for a in axes)
+                taps.append(
+                    b.strided_slice(wide, tuple(range(rank)), tuple(first), tuple(last), steps)
+                )
+            return getattr(b, self.reduction)(b.stack(taps), axis=0)
+
+        return b.through(compute, [x], ct) if rank else [ct]
 
     def _start(self, dtype: DType) -> float:
         """The result for a window of nothing."""

@@ -47,9 +47,16 @@ class Rule:
     """Emits calls of operators: `b.multiply(x, 2.0)` and `b.nn.softmax(x)` are new variables. The other methods tell
     what is known of an expression."""
 
-    def __init__(self, emit: Callable[[Expr], Expr], namespace: Any = None) -> None:
+    def __init__(
+        self, emit: Callable[[Expr], Expr], namespace: Any = None, through: Any = None
+    ) -> None:
         self.emit = emit
         """Binds an expression to a variable."""
+        self.through: Callable[[Callable[..., Expr], Sequence[Any], Expr], list[Cotangent]] = (
+            through
+        )
+        """`b.through(compute, args, ct)`: the cotangents of arguments, given that of `compute(*args)`, which emits
+        calls of operators that have rules: for an operator that is a composition of others."""
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Any:

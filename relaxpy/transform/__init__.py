@@ -18,6 +18,7 @@ from relaxpy.transform.causal_attention import CausalAttention
 from relaxpy.transform.check_calls import CheckCalls
 from relaxpy.transform.check_numbers import CheckNumbers
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
+from relaxpy.transform.checkpoint import Checkpoint
 from relaxpy.transform.combine_parallel import CombineParallel
 from relaxpy.transform.convert_layout import ConvertLayout
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
@@ -54,6 +55,7 @@ from relaxpy.transform.realize import Realize
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.simplify_expr import SimplifyExpr
+from relaxpy.transform.specialize_functions import SpecializeFunctions
 from relaxpy.transform.transpose_linear import TransposeLinear
 from relaxpy.transform.update_in_place import UpdateInPlace
 from relaxpy.transform.winograd import Winograd
@@ -69,6 +71,7 @@ __all__ = [
     "CheckCalls",
     "CheckNumbers",
     "CheckTensorPrograms",
+    "Checkpoint",
     "CombineParallel",
     "ConvertLayout",
     "ConvertToDataflow",
@@ -111,6 +114,7 @@ __all__ = [
     "RewriteReshapes",
     "Sequential",
     "SimplifyExpr",
+    "SpecializeFunctions",
     "TransposeLinear",
     "UpdateInPlace",
     "Winograd",

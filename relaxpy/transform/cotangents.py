@@ -7,7 +7,7 @@ which is linear in the cotangent: the same walk, over what the rule has emitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from relaxpy.errors import ErrorBag, PassError, Span
@@ -24,10 +24,11 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
-from relaxpy.ir.visitor import free_sym_vars, free_vars
+from relaxpy.ir.visitor import Rewriter, free_sym_vars, free_vars
 from relaxpy.op.base import Op
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
+from relaxpy.op.gradient import Barrier, EndCheckpoint, NoGrad, StartCheckpoint
 from relaxpy.op.rule import Cotangent, NoRule, Rule, has_gradient, same_dims
 from relaxpy.transform.bind_unknown_shapes import with_dims
 
@@ -68,9 +69,13 @@ class Walk:
         self.calls = calls
         self.errors = errors
         self.values: dict[Var, Cotangent] = {}
+        self.stages: dict[Var, list[Binding]] = {}
+        """Variables inside of a checkpointing stage: the bindings of the stage."""
+        self.reader = _Reader()
+        """Replaces variables of stages by what is recomputed for their backward pass."""
         self.emitted: list[Binding] = []
         self.span: Span | None = None
-        self.rule = Rule(self.emit)
+        self.rule = Rule(self.emit, through=self.through)
 
     def emit(self, value: Expr) -> Var:
         """Bind a value. A shape that is known only at run time has symbols."""
@@ -175,8 +180,9 @@ class Walk:
         """Emit bindings, and note which variables depend on `active`: only these have cotangents."""
         bindings = tuple(bindings)
         self.watch(active, bindings)
+        self.stages = stages(bindings)
         for binding in bindings:
-            self.emit_binding(binding)
+            self.emit_binding(unmarked(binding))
 
     def watch(self, active: Iterable[Var], bindings: Iterable[Binding]) -> None:
         """Note which variables of these bindings depend on `active`."""
@@ -191,7 +197,28 @@ class Walk:
             ct = self.values.get(binding.var)
             if ct is not None:
                 self.span = binding.span
+                if binding.var in self.stages and binding.var not in self.reader.vars:
+                    self.recompute(self.stages[binding.var], self.filled(ct, binding.var))
                 self.pull(binding, ct)
+
+    def recompute(self, stage: Iterable[Binding], ct: Expr) -> None:
+        """Emit the bindings of a stage again, which begin when this cotangent is there."""
+        after = next(
+            each for each in flat(ct) if isinstance(each, Var) and has_gradient(each.annotation)
+        )
+        for binding in stage:
+            if is_mark(binding.value, StartCheckpoint):
+                new = self.emit(Barrier()(self.read(binding.value.args[0]), after))  # type: ignore[attr-defined]
+            elif isinstance(binding, MatchCast):
+                value = self.read(binding.value)
+                new = self.builder.match_cast(value, binding.annotation, "lv", span=binding.span)
+            else:
+                new = self.builder.emit(self.read(binding.value), "lv", span=binding.span)
+            self.reader.vars[binding.var] = new
+
+    def read(self, value: Any) -> Any:
+        """A value that the backward pass reads: recomputed, if it is in a stage."""
+        return self.reader.rewrite(value) if self.reader.vars else value
 
     def pull(self, binding: Binding, ct: Cotangent) -> None:
         """Carry the cotangent of a binding's variable to what its value uses."""
@@ -207,11 +234,29 @@ class Walk:
                     self.go_on(call)
                     return
                 with self.errors.collect(self.span):
-                    args, out = self.arguments(call), self.result(binding.var)
+                    args, out = self.arguments(self.read(call)), self.result(self.read(binding.var))
                     for arg, each in zip(given, op.vjp(self.rule, args, out, ct), strict=False):
                         self.add(arg, each)
             case VarBinding():
                 self.calls.backward(self, binding, self.filled(ct, binding.var))
+
+    def through(
+        self, compute: Callable[..., Expr], args: Sequence[Any], ct: Expr
+    ) -> list[Cotangent]:
+        """The cotangents of arguments of a composition of operators, which is emitted for it."""
+        own = nested(lambda arg: self.emit(arg) if isinstance(arg, Var) else arg, list(args))
+        begin = len(
+            self.emitted
+        )  # an argument that is given twice has two names, and two cotangents
+        result = compute(*own)
+        bindings, given = self.emitted[begin:], list[Any]()
+        nested(given.append, own)
+        inner = Walk(self.builder, self.calls, self.errors)
+        inner.span, inner.emitted = self.span, self.emitted
+        inner.watch((arg for arg in given if isinstance(arg, Var)), bindings)
+        inner.add(result, ct)
+        inner.backward(bindings)
+        return nested(inner.values.get, own)
 
     def go_on(self, value: Expr) -> None:
         """Let the walk go on beyond a value without a rule, to find others."""
@@ -288,7 +333,7 @@ class Walk:
         if not op.has_vjp():
             self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
             return None
-        tangents = [self.tangent(arg) for arg in call.args]
+        tangents = [self.parts(self.tangent(arg), self.annotation(arg)) for arg in call.args]
         args, out = self.arguments(call), self.result(var)
         ct = self.zeros_like(out)
         seeds = [each for each in flat(ct) if isinstance(each, Var)]
@@ -322,10 +367,67 @@ def why(op: Op) -> str:
     return op.no_vjp or "it defines no vjp"
 
 
+def nested(function: Callable[[Any], Any], value: Any) -> Any:
+    """A function of the items of lists of lists."""
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [nested(function, item) for item in items]
+    return function(value)
+
+
+def is_mark(value: Expr, kind: type[Op]) -> bool:
+    return isinstance(value, Call) and isinstance(value.op, kind)
+
+
+def unmarked(binding: Binding) -> Binding:
+    """The binding without a mark of a checkpointing stage, which is read here."""
+    value = binding.value
+    if is_mark(value, StartCheckpoint) or is_mark(value, EndCheckpoint):
+        return VarBinding(binding.var, value.args[0], span=binding.span)  # type: ignore[attr-defined]
+    return binding
+
+
+def stages(bindings: Sequence[Binding]) -> dict[Var, list[Binding]]:
+    """The variables inside of checkpointing stages, with the bindings of their stage in order: those that depend on its
+    inputs, and on each other, between the marks."""
+    parents: dict[Var, Var] = {}
+
+    def root(var: Var) -> Var:
+        while parents[var] is not var:
+            parents[var] = parents[parents[var]]
+            var = parents[var]
+        return var
+
+    for binding in bindings:
+        var, value = binding.var, binding.value
+        start = is_mark(value, StartCheckpoint)
+        used = [v for v in free_vars(value) if v in parents]
+        if is_mark(value, EndCheckpoint) or not (used or start):
+            continue
+        parents[var] = var
+        for each in () if start else used:
+            parents[root(each)] = root(var)
+    inside: dict[Var, list[Binding]] = {}
+    for binding in bindings:
+        if binding.var in parents:
+            inside.setdefault(root(binding.var), []).append(binding)
+    return {binding.var: own for own in inside.values() for binding in own}
+
+
+class _Reader(Rewriter):
+    """Replaces variables, and makes those fresh that a value defines itself."""
+
+    def define(self, var: Var, annotation: Annotation | None = None) -> Var:
+        new = self.vars[var] = type(var)(var.name, annotation or var.annotation, span=var.span)
+        return new
+
+
 def depends(binding: Binding, on: Any) -> bool:
     """Does a value with a cotangent depend on one of these variables?"""
     value = binding.value
     if not has_gradient(binding.var.annotation) or isinstance(value, Constant):
+        return False
+    if isinstance(value, Call) and isinstance(value.op, NoGrad):
         return False
     return any(var in on and has_gradient(var.annotation) for var in free_vars(value))
 

@@ -43,11 +43,13 @@ from relaxpy.transform.fresh_symbols import FreshSymbols
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.normalize import Normalize
+from relaxpy.transform.specialize_functions import SpecializeFunctions
 
 Kind = Literal["grad", "value_and_grad", "vjp", "jvp"]
 PREPARE: tuple[Pass, ...] = (
     Normalize(),
     LambdaLift(),
+    SpecializeFunctions(),
     InlinePrivateFunctions(),
     BindUnknownShapes(),
 )
@@ -300,7 +302,8 @@ class Derivatives:
             case Call(op=GlobalVar(name=name), args=args) if name in self.mod.graph_functions:
                 params = self.mod.graph_functions[name].params
                 wrt = [i for i, p in enumerate(params) if has_gradient(p.annotation)]
-                found = walk.emit(Call(self.helper(name, False), (*args, ct), span=binding.span))
+                given = map(walk.read, args)
+                found = walk.emit(Call(self.helper(name, False), (*given, ct), span=binding.span))
                 for i, each in zip(wrt, walk.rule.fields(found), strict=True):
                     walk.add(args[i], each)
             case value:
@@ -310,15 +313,16 @@ class Derivatives:
     def backward_if(self, walk: Walk, value: If, ct: Expr) -> None:
         """A second `if`: its branches compute again what their rules read."""
         wrt = [v for v in free_vars(value) if v in walk.values and has_gradient(v.annotation)]
+        value, inside = walk.read(value), [walk.read(v) for v in wrt]
         branches: list[SeqExpr] = []
         for old in (value.then, value.otherwise):
             branch = _Copy(walk.symbols).rewrite(old)
             with self.builder.seq() as building:
                 inner = Walk(self.builder, self, self.errors, walk.symbols)
-                inner.forward(wrt, branch.bindings)
+                inner.forward(inside, branch.bindings)
                 inner.add(branch.body, ct)
                 inner.backward(branch.bindings)
-                found = [inner.found(v) for v in wrt]
+                found = [inner.found(v) for v in inside]
                 building.result(Tuple(tuple(found)))
             branches.append(without_unused(building.seq))
         both = self.builder.emit_if(value.cond, branches[0], branches[1], span=walk.span)
@@ -358,7 +362,10 @@ class Derivatives:
     def no_rule(self, walk: Walk, value: Expr) -> None:
         match value:
             case Call(op=Expr()):
-                walk.refuse("a call of a function that is a value is not differentiable yet", HELP)
+                walk.refuse(
+                    "a call of a function that is known only at run time is not differentiable",
+                    "pass or return functions of the module, and choose among them by `if`",
+                )
             case Call(op=Operator() as op):
                 walk.refuse(
                     f"{op.name} is not differentiable: its program has no rule",
