@@ -19,7 +19,7 @@ attention to a source.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -223,28 +223,16 @@ class CrossLayer(_Layer):
 
     def step(
         self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch,
-        bias: nn.Tensor | None,
-    ) -> nn.Tensor:  # fmt: skip
+        bias: nn.Tensor | None, heads: Sequence[int] = (),
+    ) -> tuple[nn.Tensor, nn.Tensor | None]:  # fmt: skip
         """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch`
-        tells the sequences' pages of sources, `bias` is that of `nn.paged_attention`."""
+        tells the sequences' pages of sources, `bias` is that of `nn.paged_attention`. And the weights of attention of
+        some heads to the source of a single sequence (`CrossAttention.weights`); None without heads."""
         y = self._before(self.attention_norm, x)
         mixed = self.attention.step(y, None, cache, NO_ADAPTERS, bias)
         x = self._behind(self.attention_norm, x + mixed)
-        x = self._behind(
-            self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch)
-        )
-        return self._fed(x)
-
-    def align(
-        self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch, heads: list[int]
-    ) -> tuple[nn.Tensor, nn.Tensor | None]:
-        """The same for all tokens (1, tokens, hidden) of one text, without a cache, and the weights of heads if there
-        are some to see."""
-        mixed, _ = self.attention(self._before(self.attention_norm, x), None, None)
-        x = self._behind(self.attention_norm, x + mixed)
-        y, found = self._before(self.cross_norm, x), None
-        if heads:
-            found = self.cross.weights(y, pages, op.squeeze(batch.tables, 0), batch.lengths, heads)
+        y = self._before(self.cross_norm, x)
+        found = self.cross.weights(y, pages, batch, heads) if heads else None
         x = self._behind(self.cross_norm, x + self.cross.step(y, pages, batch))
         return self._fed(x), found
 
@@ -356,6 +344,57 @@ class EncoderDecoder(nn.Module):
     ) -> nn.Tensor:
         """`Decoder.step`, of which sequence s attends to the source_lengths[s] positions in the pages
         source_tables[s] of the sources, too."""
+        given = tokens, positions, starts, tables, lengths, rows, caches
+        return self._read(*given, source_tables, source_lengths, sources)[0]
+
+    def align(
+        self,
+        tokens: nn.Tensor,
+        positions: nn.Tensor,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        rows: nn.Tensor,
+        caches: tuple[nn.Pages, ...],
+        source_tables: nn.Tensor,
+        source_lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
+        following: nn.Tensor,
+        texts: nn.Tensor,
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """`step` of one sequence, of which it gives the attention of `config.alignment_heads` to its source while the
+        tokens (tokens,) are read: (heads, tokens, width * page size) float32, 0 after the source. And after each of the
+        rows the log-probability of the `following` token (rows,), one of those below a number `texts` (1,), among
+        them. (The kernels are those of `step`, which are compiled once.)"""
+        heads = self.config.alignment_heads
+        given = tokens, positions, starts, tables, lengths, rows, caches
+        logits, weights = self._read(*given, source_tables, source_lengths, sources, sorted(heads))
+        among = op.where(op.less(op.arange(self.config.vocab_size), texts), logits, MASKED)
+        own = op.gather_elements(logits, op.expand_dims(following, 1), axis=1)
+        most = op.max(among, axis=-1, keepdims=True)
+        logprobs = own - most - op.log(op.sum(op.exp(among - most), axis=-1, keepdims=True))
+        every = weights[0] if len(weights) == 1 else op.concat(tuple(weights), axis=0)
+        if [*heads] != sorted(heads):
+            order = np.array([sorted(heads).index(each) for each in heads], np.int64)
+            every = op.take(every, order, axis=0)
+        return every, op.squeeze(logprobs, 1)
+
+    def _read(
+        self,
+        tokens: nn.Tensor,
+        positions: nn.Tensor,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        rows: nn.Tensor,
+        caches: tuple[nn.Pages, ...],
+        source_tables: nn.Tensor,
+        source_lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
+        seen: Sequence[tuple[int, int]] = (),
+    ) -> tuple[nn.Tensor, list[nn.Tensor]]:
+        """The logits after the rows of a step, and the weights of attention to a source of some heads (layer, head), in
+        order: a tensor for each layer."""
         config = self.config
         pages = caches[0][0].shape[0]
         tables = nn.check_pages(tables, positions, starts, lengths, rows, pages, config.page_size)
@@ -365,45 +404,14 @@ class EncoderDecoder(nn.Module):
         others = self._sources_of(starts, source_tables, source_lengths, sources)
         x = op.reshape(self._embedded(tokens, positions), (1, tokens.shape[0], config.hidden_size))
         biases = [each.after() for each in self.distances]
+        found: list[nn.Tensor] = []
         for number, (layer, own, source) in enumerate(
             zip(self.layers, caches, sources, strict=True)
         ):
-            bias = _of_layer(biases, number)
-            x = layer.step(x, nn.PagedCache(own, batch), source, others, bias)
-        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
-
-    def align(
-        self,
-        tokens: nn.Tensor,
-        following: nn.Tensor,
-        texts: nn.Tensor,
-        source_tables: nn.Tensor,
-        source_lengths: nn.Tensor,
-        sources: tuple[nn.Pages, ...],
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The attention of `config.alignment_heads` to a source, as (1, width) pages and (1,) a length tell it, while
-        the tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source. And
-        after each token the log-probability of the `following` one (tokens,) among those below a number `texts`
-        (1,)."""
-        config, count = self.config, tokens.shape[0]
-        starts = op.astype(op.arange(2) * count, "int32")
-        batch = self._sources_of(starts, source_tables, source_lengths, sources)
-        x = self._embedded(tokens, op.arange(count))
-        x = op.reshape(x, (1, count, config.hidden_size))
-        found: dict[tuple[int, int], nn.Tensor] = {}
-        for number, (layer, pages) in enumerate(zip(self.layers, sources, strict=True)):
-            heads = [head for of, head in config.alignment_heads if of == number]
-            x, weights = layer.align(x, pages, batch, heads)
-            if weights is not None:
-                parts = op.split(weights, len(heads), axis=0) if len(heads) > 1 else [weights]
-                found |= {(number, head): part for head, part in zip(heads, parts, strict=True)}
-        logits = self._logits(op.squeeze(x, 0))
-        among = op.where(op.less(op.arange(config.vocab_size), texts), logits, MASKED)
-        chosen = op.gather_elements(
-            op.nn.log_softmax(among, axis=-1), op.expand_dims(following, 1), axis=1
-        )
-        every = op.concat(tuple(found[each] for each in config.alignment_heads), axis=0)
-        return every, op.squeeze(chosen, 1)
+            bias, heads = _of_layer(biases, number), [head for of, head in seen if of == number]
+            x, weights = layer.step(x, nn.PagedCache(own, batch), source, others, bias, heads)
+            found += [] if weights is None else [weights]
+        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0)), found
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         """`Decoder.sample`."""
@@ -511,13 +519,9 @@ def encoder_decoder_spec(config: EncoderDecoderConfig) -> dict[str, dict[str, An
     }
     found["alloc_sources"] = {"pages": nn.spec.Int()}
     if config.alignment_heads:
-        found["align"] = {
-            "tokens": nn.spec.Tensor(("count",), "int64"),
-            "following": nn.spec.Tensor(("count",), "int64"),
+        found["align"] = found["step"] | {
+            "following": nn.spec.Tensor(("outputs",), "int64"),
             "texts": nn.spec.Tensor((1,), "int64"),
-            "source_tables": nn.spec.Tensor((1, "source_width"), "int32"),
-            "source_lengths": nn.spec.Tensor((1,), "int32"),
-            "sources": sources,
         }
     return found
 
