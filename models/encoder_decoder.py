@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim
 from relaxpy.models.checkpoint import Source, flag, gather, whole
-from relaxpy.models.decoder import NO_ADAPTERS, Attention, FeedForward, norm_of, step_spec
+from relaxpy.models.decoder import NO_ADAPTERS, Angles, Attention, FeedForward, norm_of, step_spec
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.positions import DistanceBias, Sinusoids, sinusoids
 from relaxpy.models.source_attention import MASKED, CrossAttention, SourceAttention
@@ -81,10 +81,15 @@ class EncoderDecoderConfig(DecoderConfig):
     """The distance from which on all are in one bucket."""
     distances_of_layers: bool = False
     """Whether each layer has biases of its own, not those of the first."""
+    encoder_act: str = ""
+    """Activation of the encoder's networks, which have no gates; "": they are as the decoder's."""
     hidden_scale: float = 1.0
     """Factor of what the last layer gives, before the head."""
     alignment_heads: tuple[tuple[int, int], ...] = ()
     """(layer, head) of the decoder: those whose attention to a source `align` gives."""
+
+    times_words: ClassVar[bool] = False
+    """Whether attention to sound tells when words were spoken."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +104,13 @@ class EncoderDecoderConfig(DecoderConfig):
                 "bad-config",
                 f"source_dtype {self.source_dtype} is neither that of the model, {self.dtype}, nor bfloat16, nor int8",
             )
+        if not isinstance(self.encoder_act, str):
+            raise UsageError(
+                "bad-config",
+                f"the encoder's activation must be a name, got {self.encoder_act!r}",
+            )
+        if self.encoder_act:
+            activation(self.encoder_act)
         if self.adapters:
             raise UsageError("bad-config", "models with an encoder take no adapters")
         layers, heads = self.num_hidden_layers, self.num_attention_heads
@@ -148,6 +160,20 @@ class EncoderDecoderConfig(DecoderConfig):
     def source_page_dtype(self) -> str:
         """Dtype of the keys and values of sources."""
         return self.source_dtype or self.dtype
+
+    @property
+    def rotates(self) -> bool:
+        """Whether positions are known by rotary embeddings, on both sides."""
+        return not (self.learned_positions or self.sinusoids or self.distance_buckets)
+
+    def sound(self) -> nn.Module:
+        """The first part of an encoder of sound: features (batch, mels, frames) → (batch, source, hidden)."""
+        return Sound(self)
+
+    @property
+    def reach(self) -> int:
+        """Frames, or tokens, that the first position of the encoder's output cannot be without."""
+        return 1
 
     @property
     def stride(self) -> int:
@@ -203,12 +229,16 @@ class SourceLayer(_Layer):
     """A layer of the encoder: attention, then the feed-forward network."""
 
     def __init__(self, config: EncoderDecoderConfig | TowerConfig, causal: bool = False) -> None:
+        if isinstance(config, EncoderDecoderConfig) and config.encoder_act:
+            config = replace(config, gated=False, hidden_act=config.encoder_act)
         super().__init__(config, config.encoder_ffn_dim)
         self.attention = SourceAttention(config, causal)
 
-    def forward(self, x: nn.Tensor, bias: nn.Tensor | None = None) -> nn.Tensor:
+    def forward(
+        self, x: nn.Tensor, bias: nn.Tensor | None = None, angles: Angles = None
+    ) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
-        mixed = self.attention(self._before(self.attention_norm, x), bias)
+        mixed = self.attention(self._before(self.attention_norm, x), bias, angles=angles)
         return self._fed(self._behind(self.attention_norm, x + mixed))
 
 
@@ -222,14 +252,14 @@ class CrossLayer(_Layer):
         self.cross = CrossAttention(config)
 
     def step(
-        self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch,
+        self, x: nn.Tensor, angles: Angles, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch,
         bias: nn.Tensor | None, heads: Sequence[int] = (),
     ) -> tuple[nn.Tensor, nn.Tensor | None]:  # fmt: skip
         """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch`
         tells the sequences' pages of sources, `bias` is that of `nn.paged_attention`. And the weights of attention of
         some heads to the source of a single sequence (`CrossAttention.weights`); None without heads."""
         y = self._before(self.attention_norm, x)
-        mixed = self.attention.step(y, None, cache, NO_ADAPTERS, bias)
+        mixed = self.attention.step(y, angles, cache, NO_ADAPTERS, bias)
         x = self._behind(self.attention_norm, x + mixed)
         y = self._before(self.cross_norm, x)
         found = self.cross.weights(y, pages, batch, heads) if heads else None
@@ -258,7 +288,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         self.config = config
         shape = config.source_positions, config.hidden_size
-        self.sound = Sound(config) if config.mels else None
+        self.sound = config.sound() if config.mels else None
         self.positions = nn.Parameter(shape, config.dtype) if config.learned_positions else None
         self.distances = _distances(config, config.encoder_attention_heads, config.encoder_layers)
         self.embedding_norm = _norm(config) if config.embedding_norm else None
@@ -279,8 +309,10 @@ class Encoder(nn.Module):
             x = x + op.match_cast(positions, (source, config.hidden_size))
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         biases = [each.among(source) for each in self.distances]
+        width = config.encoder_width // config.encoder_attention_heads
+        angles = config.rope.angles(0, source, width) if config.rotates else None
         for number, layer in enumerate(self.layers):
-            x = layer(x, _of_layer(biases, number))
+            x = layer(x, _of_layer(biases, number), angles)
         return x if self.norm is None else self.norm(x)
 
 
@@ -404,12 +436,14 @@ class EncoderDecoder(nn.Module):
         others = self._sources_of(starts, source_tables, source_lengths, sources)
         x = op.reshape(self._embedded(tokens, positions), (1, tokens.shape[0], config.hidden_size))
         biases = [each.after() for each in self.distances]
+        angles = config.rope.angles_at(positions, config.head_dim) if config.rotates else None
         found: list[nn.Tensor] = []
         for number, (layer, own, source) in enumerate(
             zip(self.layers, caches, sources, strict=True)
         ):
             bias, heads = _of_layer(biases, number), [head for of, head in seen if of == number]
-            x, weights = layer.step(x, nn.PagedCache(own, batch), source, others, bias, heads)
+            cache = nn.PagedCache(own, batch)
+            x, weights = layer.step(x, angles, cache, source, others, bias, heads)
             found += [] if weights is None else [weights]
         return self._logits(op.take(op.squeeze(x, 0), rows, axis=0)), found
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy import nn
 from relaxpy.nn import op
+from relaxpy.nn.rotary import rotate
 
 if TYPE_CHECKING:
     from relaxpy.models.encoder_decoder import EncoderDecoderConfig
@@ -39,16 +40,23 @@ class SourceAttention(_Projections):
         self.scale, self.causal_mask = config.attention_scale, "TopLeft" if causal else None
 
     def forward(
-        self, x: nn.Tensor, bias: nn.Tensor | None = None, reading: nn.Tensor | None = None
+        self,
+        x: nn.Tensor,
+        bias: nn.Tensor | None = None,
+        reading: nn.Tensor | None = None,
+        angles: tuple[nn.Tensor, nn.Tensor] | None = None,
     ) -> nn.Tensor:
         """(batch, source, hidden) → the same shape; or that of `reading` (batch, count, hidden), which reads the source
-        in its place. `bias` is that of `nn.attention`."""
+        in its place. `bias` is that of `nn.attention`; by `angles`, if there are some, neighbours of a head are
+        rotated."""
         reading = x if reading is None else reading
         batch, head = x.shape[0], self.width // self.heads
         query, key, value = (
             op.reshape(f(y), (batch, y.shape[1], self.heads, head))
             for f, y in ((self.query, reading), (self.key, x), (self.value, x))
         )
+        if angles is not None:
+            query, key = (rotate(each, *angles, interleaved=True) for each in (query, key))
         mixed = op.nn.attention(
             query, key, value, bias, scale=self.scale, causal_mask=self.causal_mask
         )
