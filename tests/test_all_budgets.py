@@ -47,7 +47,7 @@ MOST = {
     "runtime": 21_000,
     "compiler core": 55_650,
     "op": 23_500,
-    "product": 41_460,
+    "product": 41_490,
     "testing": 7_950,
     "importers": 22_450,
 }

@@ -93,6 +93,9 @@ wav2vec 2.0, HuBERT or Parakeet, or a name on the Hugging Face hub; it is compil
     "--independent", is_flag=True, help="Windows do not know the text before them: no loops."
 )
 @click.option(
+    "--trim-words", is_flag=True, help="Words do not begin or end in silence (with --words)."
+)
+@click.option(
     "--vad-filter", is_flag=True, help="Cut out silence before the model hears the recording."
 )
 @click.option(
@@ -141,6 +144,7 @@ def transcribe(
     beam_size: int,
     without_timestamps: bool,
     independent: bool,
+    trim_words: bool,
     vad_filter: bool,
     vad_model: str | None,
     batch_size: int | None,
@@ -156,7 +160,7 @@ def transcribe(
         "language": language, "task": task, "initial_prompt": initial_prompt, "hotwords": hotwords,
         "beam_size": beam_size, "without_timestamps": without_timestamps,
         "condition_on_previous_text": not independent, "word_timestamps": words or layout.needs_words,
-        "vad_filter": vad_filter, "batch_size": batch_size,
+        "trim_words": trim_words, "vad_filter": vad_filter, "batch_size": batch_size,
     }  # fmt: skip
     if vad_model is not None:
         asked["vad_parameters"] = {"model": vad_model}
