@@ -70,7 +70,8 @@ def norm_of(config: DecoderConfig | TowerConfig, size: int) -> nn.Module:
     """The norm of a configuration over the last axis."""
     if isinstance(config, DecoderConfig) and not config.layer_norm:
         return Norm(config, size)
-    return nn.LayerNorm(size, config.rms_norm_eps, config.dtype)
+    bias = config.norm_bias if isinstance(config, DecoderConfig) else True
+    return nn.LayerNorm(size, config.rms_norm_eps, config.dtype, bias=bias)
 
 
 class Attention(nn.Module):
@@ -138,7 +139,7 @@ class Attention(nn.Module):
         if self.config.joined:
             shape = (batch, seq, self.config.num_attention_heads, 3 * width)
             query, key, value = op.split(op.reshape(self.joined(x), shape), 3, axis=-1)
-            return _rotated(query, angles), _rotated(key, angles), value
+            return self._rotated(query, angles), self._rotated(key, angles), value
         all_heads = (batch, seq, self.config.num_attention_heads, width)
         shared = (batch, seq, self.config.num_key_value_heads, width)
         query = op.reshape(adapters.add("query", x, self.query(x)), all_heads)
@@ -146,17 +147,16 @@ class Attention(nn.Module):
         value = op.reshape(adapters.add("value", x, self.value(x)), shared)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
-        return _rotated(query, angles), _rotated(key, angles), value
+        return self._rotated(query, angles), self._rotated(key, angles), value
+
+    def _rotated(self, x: nn.Tensor, angles: Angles) -> nn.Tensor:
+        return x if angles is None else rotate(x, *angles, self.config.rope_interleaved)
 
     def _output(self, x: nn.Tensor, mixed: nn.Tensor, adapters: nn.Adapters) -> nn.Tensor:
         batch, seq, _ = x.shape
         heads = self.config.num_attention_heads * self.config.head_dim
         together = op.reshape(mixed, (batch, seq, heads))
         return adapters.add("output", together, self.output(together))
-
-
-def _rotated(x: nn.Tensor, angles: Angles) -> nn.Tensor:
-    return x if angles is None else rotate(x, *angles)
 
 
 class FeedForward(nn.Module):

@@ -84,7 +84,9 @@ class DecoderConfig:
     post_norms: bool = False
     """Whether the results of attention and of the feed-forward network are normalised, too."""
     layer_norm: bool = False
-    """Whether norms subtract the mean, and have a bias."""
+    """Whether norms subtract the mean."""
+    norm_bias: bool = True
+    """Whether norms that subtract the mean have a bias."""
     gated: bool = True
     """Whether the feed-forward network has a gate; without one it is down(activation(up(x)))."""
     parallel: bool = False
@@ -95,6 +97,8 @@ class DecoderConfig:
     """Whether positions are embedded by a table, and nothing is rotated."""
     sliding_windows: tuple[int, ...] = ()
     """Of each layer, the number of keys, up to its own, that a token attends to; 0: all. (): all, in every layer."""
+    rope_interleaved: bool = False
+    """Whether neighbours are rotated together, not the elements of both halves of what is rotated."""
     local_rope: Rope | None = None
     """Rotary embeddings of the layers with a window; None: as of the others."""
     attention_scale: float | None = None

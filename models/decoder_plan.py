@@ -277,7 +277,9 @@ def _sizes(config: DecoderConfig, context: int, batch: int, step: int) -> dict[s
         few |= {
             "encode.batch": 1,
             "encode.frames" if config.mels else "encode.source": config.source_positions
-            * config.stride,
+            * config.stride
+            + config.reach
+            - 1,
             "encode.source_width": wide,
             "encode.source_pages": wide * batch,
             "step.source_width": wide,

@@ -19,9 +19,9 @@ attention to a source.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim
 from relaxpy.models.checkpoint import Source, flag, gather, whole
-from relaxpy.models.decoder import NO_ADAPTERS, Attention, FeedForward, norm_of, step_spec
+from relaxpy.models.decoder import NO_ADAPTERS, Angles, Attention, FeedForward, norm_of, step_spec
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.positions import DistanceBias, Sinusoids, sinusoids
 from relaxpy.models.source_attention import MASKED, CrossAttention, SourceAttention
@@ -81,10 +81,15 @@ class EncoderDecoderConfig(DecoderConfig):
     """The distance from which on all are in one bucket."""
     distances_of_layers: bool = False
     """Whether each layer has biases of its own, not those of the first."""
+    encoder_act: str = ""
+    """Activation of the encoder's networks, which have no gates; "": they are as the decoder's."""
     hidden_scale: float = 1.0
     """Factor of what the last layer gives, before the head."""
     alignment_heads: tuple[tuple[int, int], ...] = ()
     """(layer, head) of the decoder: those whose attention to a source `align` gives."""
+
+    times_words: ClassVar[bool] = False
+    """Whether attention to sound tells when words were spoken."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +104,13 @@ class EncoderDecoderConfig(DecoderConfig):
                 "bad-config",
                 f"source_dtype {self.source_dtype} is neither that of the model, {self.dtype}, nor bfloat16, nor int8",
             )
+        if not isinstance(self.encoder_act, str):
+            raise UsageError(
+                "bad-config",
+                f"the encoder's activation must be a name, got {self.encoder_act!r}",
+            )
+        if self.encoder_act:
+            activation(self.encoder_act)
         if self.adapters:
             raise UsageError("bad-config", "models with an encoder take no adapters")
         layers, heads = self.num_hidden_layers, self.num_attention_heads
@@ -148,6 +160,20 @@ class EncoderDecoderConfig(DecoderConfig):
     def source_page_dtype(self) -> str:
         """Dtype of the keys and values of sources."""
         return self.source_dtype or self.dtype
+
+    @property
+    def rotates(self) -> bool:
+        """Whether positions are known by rotary embeddings, on both sides."""
+        return not (self.learned_positions or self.sinusoids or self.distance_buckets)
+
+    def sound(self) -> nn.Module:
+        """The first part of an encoder of sound: features (batch, mels, frames) → (batch, source, hidden)."""
+        return Sound(self)
+
+    @property
+    def reach(self) -> int:
+        """Frames, or tokens, that the first position of the encoder's output cannot be without."""
+        return 1
 
     @property
     def stride(self) -> int:
@@ -203,12 +229,16 @@ class SourceLayer(_Layer):
     """A layer of the encoder: attention, then the feed-forward network."""
 
     def __init__(self, config: EncoderDecoderConfig | TowerConfig, causal: bool = False) -> None:
+        if isinstance(config, EncoderDecoderConfig) and config.encoder_act:
+            config = replace(config, gated=False, hidden_act=config.encoder_act)
         super().__init__(config, config.encoder_ffn_dim)
         self.attention = SourceAttention(config, causal)
 
-    def forward(self, x: nn.Tensor, bias: nn.Tensor | None = None) -> nn.Tensor:
+    def forward(
+        self, x: nn.Tensor, bias: nn.Tensor | None = None, angles: Angles = None
+    ) -> nn.Tensor:
         """(batch, source, hidden) → the same shape."""
-        mixed = self.attention(self._before(self.attention_norm, x), bias)
+        mixed = self.attention(self._before(self.attention_norm, x), bias, angles=angles)
         return self._fed(self._behind(self.attention_norm, x + mixed))
 
 
@@ -222,29 +252,17 @@ class CrossLayer(_Layer):
         self.cross = CrossAttention(config)
 
     def step(
-        self, x: nn.Tensor, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch,
-        bias: nn.Tensor | None,
-    ) -> nn.Tensor:  # fmt: skip
+        self, x: nn.Tensor, angles: Angles, cache: nn.PagedCache, pages: nn.Pages, batch: nn.PagedBatch,
+        bias: nn.Tensor | None, heads: Sequence[int] = (),
+    ) -> tuple[nn.Tensor, nn.Tensor | None]:  # fmt: skip
         """The tokens (1, tokens, hidden) of several sequences, whose pages in `cache` are updated in place; `batch`
-        tells the sequences' pages of sources, `bias` is that of `nn.paged_attention`."""
+        tells the sequences' pages of sources, `bias` is that of `nn.paged_attention`. And the weights of attention of
+        some heads to the source of a single sequence (`CrossAttention.weights`); None without heads."""
         y = self._before(self.attention_norm, x)
-        mixed = self.attention.step(y, None, cache, NO_ADAPTERS, bias)
+        mixed = self.attention.step(y, angles, cache, NO_ADAPTERS, bias)
         x = self._behind(self.attention_norm, x + mixed)
-        x = self._behind(
-            self.cross_norm, x + self.cross.step(self._before(self.cross_norm, x), pages, batch)
-        )
-        return self._fed(x)
-
-    def align(
-        self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch, heads: list[int]
-    ) -> tuple[nn.Tensor, nn.Tensor | None]:
-        """The same for all tokens (1, tokens, hidden) of one text, without a cache, and the weights of heads if there
-        are some to see."""
-        mixed, _ = self.attention(self._before(self.attention_norm, x), None, None)
-        x = self._behind(self.attention_norm, x + mixed)
-        y, found = self._before(self.cross_norm, x), None
-        if heads:
-            found = self.cross.weights(y, pages, op.squeeze(batch.tables, 0), batch.lengths, heads)
+        y = self._before(self.cross_norm, x)
+        found = self.cross.weights(y, pages, batch, heads) if heads else None
         x = self._behind(self.cross_norm, x + self.cross.step(y, pages, batch))
         return self._fed(x), found
 
@@ -270,7 +288,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         self.config = config
         shape = config.source_positions, config.hidden_size
-        self.sound = Sound(config) if config.mels else None
+        self.sound = config.sound() if config.mels else None
         self.positions = nn.Parameter(shape, config.dtype) if config.learned_positions else None
         self.distances = _distances(config, config.encoder_attention_heads, config.encoder_layers)
         self.embedding_norm = _norm(config) if config.embedding_norm else None
@@ -291,8 +309,10 @@ class Encoder(nn.Module):
             x = x + op.match_cast(positions, (source, config.hidden_size))
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         biases = [each.among(source) for each in self.distances]
+        width = config.encoder_width // config.encoder_attention_heads
+        angles = config.rope.angles(0, source, width) if config.rotates else None
         for number, layer in enumerate(self.layers):
-            x = layer(x, _of_layer(biases, number))
+            x = layer(x, _of_layer(biases, number), angles)
         return x if self.norm is None else self.norm(x)
 
 
@@ -356,6 +376,57 @@ class EncoderDecoder(nn.Module):
     ) -> nn.Tensor:
         """`Decoder.step`, of which sequence s attends to the source_lengths[s] positions in the pages
         source_tables[s] of the sources, too."""
+        given = tokens, positions, starts, tables, lengths, rows, caches
+        return self._read(*given, source_tables, source_lengths, sources)[0]
+
+    def align(
+        self,
+        tokens: nn.Tensor,
+        positions: nn.Tensor,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        rows: nn.Tensor,
+        caches: tuple[nn.Pages, ...],
+        source_tables: nn.Tensor,
+        source_lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
+        following: nn.Tensor,
+        texts: nn.Tensor,
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """`step` of one sequence, of which it gives the attention of `config.alignment_heads` to its source while the
+        tokens (tokens,) are read: (heads, tokens, width * page size) float32, 0 after the source. And after each of the
+        rows the log-probability of the `following` token (rows,), one of those below a number `texts` (1,), among
+        them. (The kernels are those of `step`, which are compiled once.)"""
+        heads = self.config.alignment_heads
+        given = tokens, positions, starts, tables, lengths, rows, caches
+        logits, weights = self._read(*given, source_tables, source_lengths, sources, sorted(heads))
+        among = op.where(op.less(op.arange(self.config.vocab_size), texts), logits, MASKED)
+        own = op.gather_elements(logits, op.expand_dims(following, 1), axis=1)
+        most = op.max(among, axis=-1, keepdims=True)
+        logprobs = own - most - op.log(op.sum(op.exp(among - most), axis=-1, keepdims=True))
+        every = weights[0] if len(weights) == 1 else op.concat(tuple(weights), axis=0)
+        if [*heads] != sorted(heads):
+            order = np.array([sorted(heads).index(each) for each in heads], np.int64)
+            every = op.take(every, order, axis=0)
+        return every, op.squeeze(logprobs, 1)
+
+    def _read(
+        self,
+        tokens: nn.Tensor,
+        positions: nn.Tensor,
+        starts: nn.Tensor,
+        tables: nn.Tensor,
+        lengths: nn.Tensor,
+        rows: nn.Tensor,
+        caches: tuple[nn.Pages, ...],
+        source_tables: nn.Tensor,
+        source_lengths: nn.Tensor,
+        sources: tuple[nn.Pages, ...],
+        seen: Sequence[tuple[int, int]] = (),
+    ) -> tuple[nn.Tensor, list[nn.Tensor]]:
+        """The logits after the rows of a step, and the weights of attention to a source of some heads (layer, head), in
+        order: a tensor for each layer."""
         config = self.config
         pages = caches[0][0].shape[0]
         tables = nn.check_pages(tables, positions, starts, lengths, rows, pages, config.page_size)
@@ -365,45 +436,16 @@ class EncoderDecoder(nn.Module):
         others = self._sources_of(starts, source_tables, source_lengths, sources)
         x = op.reshape(self._embedded(tokens, positions), (1, tokens.shape[0], config.hidden_size))
         biases = [each.after() for each in self.distances]
+        angles = config.rope.angles_at(positions, config.head_dim) if config.rotates else None
+        found: list[nn.Tensor] = []
         for number, (layer, own, source) in enumerate(
             zip(self.layers, caches, sources, strict=True)
         ):
-            bias = _of_layer(biases, number)
-            x = layer.step(x, nn.PagedCache(own, batch), source, others, bias)
-        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0))
-
-    def align(
-        self,
-        tokens: nn.Tensor,
-        following: nn.Tensor,
-        texts: nn.Tensor,
-        source_tables: nn.Tensor,
-        source_lengths: nn.Tensor,
-        sources: tuple[nn.Pages, ...],
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The attention of `config.alignment_heads` to a source, as (1, width) pages and (1,) a length tell it, while
-        the tokens (tokens,) of a text are read: (heads, tokens, width * page size) float32, 0 after the source. And
-        after each token the log-probability of the `following` one (tokens,) among those below a number `texts`
-        (1,)."""
-        config, count = self.config, tokens.shape[0]
-        starts = op.astype(op.arange(2) * count, "int32")
-        batch = self._sources_of(starts, source_tables, source_lengths, sources)
-        x = self._embedded(tokens, op.arange(count))
-        x = op.reshape(x, (1, count, config.hidden_size))
-        found: dict[tuple[int, int], nn.Tensor] = {}
-        for number, (layer, pages) in enumerate(zip(self.layers, sources, strict=True)):
-            heads = [head for of, head in config.alignment_heads if of == number]
-            x, weights = layer.align(x, pages, batch, heads)
-            if weights is not None:
-                parts = op.split(weights, len(heads), axis=0) if len(heads) > 1 else [weights]
-                found |= {(number, head): part for head, part in zip(heads, parts, strict=True)}
-        logits = self._logits(op.squeeze(x, 0))
-        among = op.where(op.less(op.arange(config.vocab_size), texts), logits, MASKED)
-        chosen = op.gather_elements(
-            op.nn.log_softmax(among, axis=-1), op.expand_dims(following, 1), axis=1
-        )
-        every = op.concat(tuple(found[each] for each in config.alignment_heads), axis=0)
-        return every, op.squeeze(chosen, 1)
+            bias, heads = _of_layer(biases, number), [head for of, head in seen if of == number]
+            cache = nn.PagedCache(own, batch)
+            x, weights = layer.step(x, angles, cache, source, others, bias, heads)
+            found += [] if weights is None else [weights]
+        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0)), found
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         """`Decoder.sample`."""
@@ -511,13 +553,9 @@ def encoder_decoder_spec(config: EncoderDecoderConfig) -> dict[str, dict[str, An
     }
     found["alloc_sources"] = {"pages": nn.spec.Int()}
     if config.alignment_heads:
-        found["align"] = {
-            "tokens": nn.spec.Tensor(("count",), "int64"),
-            "following": nn.spec.Tensor(("count",), "int64"),
+        found["align"] = found["step"] | {
+            "following": nn.spec.Tensor(("outputs",), "int64"),
             "texts": nn.spec.Tensor((1,), "int64"),
-            "source_tables": nn.spec.Tensor((1, "source_width"), "int32"),
-            "source_lengths": nn.spec.Tensor((1,), "int32"),
-            "sources": sources,
         }
     return found
 

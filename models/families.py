@@ -25,6 +25,7 @@ from relaxpy.models.hubert import HubertConfig
 from relaxpy.models.llama import LlamaConfig
 from relaxpy.models.llava import LlavaConfig
 from relaxpy.models.mistral import MistralConfig
+from relaxpy.models.moonshine import MoonshineConfig
 from relaxpy.models.parakeet import ParakeetConfig
 from relaxpy.models.phi3 import Phi3Config
 from relaxpy.models.qwen2 import Qwen2Config
@@ -55,7 +56,8 @@ SEEING: dict[str, type[SeeingConfig]] = {
 SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {
     each.model_type: each
     for each in (
-        WhisperConfig, BartConfig, MBartConfig, MarianConfig, M2M100Config, T5Config, MT5Config, UMT5Config,
+        WhisperConfig, MoonshineConfig, BartConfig, MBartConfig, MarianConfig, M2M100Config, T5Config, MT5Config,
+        UMT5Config,
     )
 }  # fmt: skip
 """Models with an encoder and a decoder."""

@@ -115,7 +115,7 @@ class Scheme:
             )
         if isinstance(own, EncoderDecoderConfig):
             own = own.fitted(checkpoint.tensors)
-            heads = _alignment_heads(checkpoint) if own.mels else ()
+            heads = _alignment_heads(checkpoint) if own.times_words else ()
             if heads is None:
                 every = range(own.num_attention_heads)
                 heads = tuple((n, head) for n in range(layers // 2, layers) for head in every)
@@ -300,7 +300,7 @@ def _encoder_facts(config: DecoderConfig) -> dict[str, Any]:
     if not isinstance(config, EncoderDecoderConfig):
         return {"source": None, "alignment_heads": ()}
     vocab = 0 if config.mels else config.vocab_size
-    shape = SourceShape(config.source_positions, config.stride, config.mels, vocab)
+    shape = SourceShape(config.source_positions, config.stride, config.mels, vocab, config.reach)
     return {"source": asdict(shape), "alignment_heads": config.alignment_heads}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relaxpy import nn
 from relaxpy.nn import op
-from relaxpy.nn.tensor import Value
+from relaxpy.nn.rotary import rotate
 
 if TYPE_CHECKING:
     from relaxpy.models.encoder_decoder import EncoderDecoderConfig
@@ -39,16 +40,23 @@ class SourceAttention(_Projections):
         self.scale, self.causal_mask = config.attention_scale, "TopLeft" if causal else None
 
     def forward(
-        self, x: nn.Tensor, bias: nn.Tensor | None = None, reading: nn.Tensor | None = None
+        self,
+        x: nn.Tensor,
+        bias: nn.Tensor | None = None,
+        reading: nn.Tensor | None = None,
+        angles: tuple[nn.Tensor, nn.Tensor] | None = None,
     ) -> nn.Tensor:
         """(batch, source, hidden) → the same shape; or that of `reading` (batch, count, hidden), which reads the source
-        in its place. `bias` is that of `nn.attention`."""
+        in its place. `bias` is that of `nn.attention`; by `angles`, if there are some, neighbours of a head are
+        rotated."""
         reading = x if reading is None else reading
         batch, head = x.shape[0], self.width // self.heads
         query, key, value = (
             op.reshape(f(y), (batch, y.shape[1], self.heads, head))
             for f, y in ((self.query, reading), (self.key, x), (self.value, x))
         )
+        if angles is not None:
+            query, key = (rotate(each, *angles, interleaved=True) for each in (query, key))
         mixed = op.nn.attention(
             query, key, value, bias, scale=self.scale, causal_mask=self.causal_mask
         )
@@ -89,10 +97,11 @@ class CrossAttention(_Projections):
         return self.output(op.reshape(op.astype(mixed, config.dtype), shape))
 
     def weights(
-        self, x: nn.Tensor, pages: nn.Pages, table: nn.Tensor, length: Value, heads: list[int]
+        self, x: nn.Tensor, pages: nn.Pages, batch: nn.PagedBatch, heads: Sequence[int]
     ) -> nn.Tensor:
-        """The weights of the tokens (1, tokens, hidden) of some heads at the positions of a source with pages `table`
-        (width,) and a length (1,): (heads, tokens, width * page size) float32, 0 after the source."""
+        """The weights of the tokens (1, tokens, hidden) of a single sequence, of some heads, at the positions of its
+        source: (heads, tokens, width * page size) float32, 0 after the source."""
+        table = op.squeeze(op.match_cast(batch.tables, (1, batch.tables.shape[1])), 0)
         config = self.config
         chosen = np.array(heads, np.int64)
         query = op.permute_dims(op.take(self.queries(x), chosen, axis=1), (1, 0, 2))
@@ -105,6 +114,7 @@ class CrossAttention(_Projections):
             scales = op.take(op.take(pages[2], table, axis=0), chosen, axis=1)
             keys = keys * op.expand_dims(scales, 2)
         keys = op.reshape(op.permute_dims(keys, (1, 2, 0, 3)), (count, head, width * size))
+        length = op.match_cast(batch.lengths, (1,))
         scale = config.attention_scale or config.head_dim**-0.5
         scores = op.matmul(op.astype(query, "float32") * scale, keys)
         there = op.less(op.arange(width * size), op.astype(length, "int64"))

@@ -21,6 +21,7 @@ class WhisperConfig(EncoderDecoderConfig):
     """The configuration of a Whisper."""
 
     model_type: ClassVar[str] = "whisper"
+    times_words: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 51865, "num_mel_bins": 80, "encoder_layers": 4, "encoder_attention_heads": 6, "decoder_layers": 4,
         "decoder_attention_heads": 6, "decoder_ffn_dim": 1536, "encoder_ffn_dim": 1536, "activation_function": "gelu",

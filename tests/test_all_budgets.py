@@ -58,7 +58,7 @@ since; compiler core: convolutions, recurrent layers and their recognition in `t
 the flow of integers, mixed precision, derivatives, scales that go into weights, a table of simpler expressions, levels,
 dtypes of half a byte, donated parameters, functions that are known at their calls, recomputed stages of gradients;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
-of checkpoints, models with an encoder (T5, encoders of sound, towers of pictures), beams over HTTP, translation, speech with its routes, models of pictures, and chats about
+of checkpoints, models with an encoder (T5, encoders of sound, towers of pictures), beams over HTTP, translation, speech with its routes (Whisper, Moonshine, tokens of frames), models of pictures, and chats about
 pictures; testing: the tools of developers are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
 """

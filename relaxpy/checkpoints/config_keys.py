@@ -113,6 +113,14 @@ READ: Mapping[str, frozenset[str]] = {
         "decoder_start_token_id forced_decoder_ids suppress_tokens begin_suppress_tokens median_filter_width "
         "max_length num_hidden_layers".split()
     ),
+    "moonshine": frozenset(
+        "vocab_size hidden_size intermediate_size encoder_num_hidden_layers decoder_num_hidden_layers "
+        "encoder_num_attention_heads decoder_num_attention_heads encoder_num_key_value_heads "
+        "decoder_num_key_value_heads encoder_hidden_act decoder_hidden_act max_position_embeddings attention_bias "
+        "rope_parameters rope_scaling rope_theta partial_rotary_factor tie_word_embeddings is_encoder_decoder "
+        # of kernels of others, and of texts: whoever asks for one says it
+        "pad_head_dim_to_multiple_of decoder_start_token_id max_length".split()
+    ),
     "wav2vec2": frozenset(_WAV2VEC2.split()),
     "hubert": frozenset(
         f"{_WAV2VEC2} feat_proj_layer_norm conv_pos_batch_norm tokenizer_class".split()
@@ -241,7 +249,7 @@ def unread_fields(config: Mapping[str, Any]) -> list[str]:
 
 
 _SHARE = "partial_rotary_factor"
-_OF_PARTS = frozenset({"phi3", "gpt_neox"})
+_OF_PARTS = frozenset({"phi3", "gpt_neox", "moonshine"})
 """The families of which transformers rotates a part of each head. In others it does not follow the field, or fails;
 other programs follow it, so that nobody knows how such a model was trained."""
 

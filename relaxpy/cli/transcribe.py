@@ -21,7 +21,8 @@ from relaxpy.cli.language_model import (
 from relaxpy.errors import RelaxError, UsageError
 
 if TYPE_CHECKING:
-    from relaxpy.speech import CtcTranscriber, CtcTranscription, Transcriber, Transcription
+    from relaxpy.speech import SoundTranscription, Transcription
+    from relaxpy.speech.load import AnyTranscriber
 
 MODEL = "openai/whisper-base"
 """The model without `--model`."""
@@ -42,8 +43,8 @@ Examples:
   arecord -f S16_LE -r 16000 -t raw | relaxpy transcribe --live -    while it is spoken
   relaxpy transcribe vortrag.webm --language de --task translate    in English
 
-A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, wav2vec 2.0,
-HuBERT or Parakeet, or a name on the Hugging Face hub; it is compiled at its first use, and kept.
+A recording is a file of sound, or of video with sound. A model is a folder with a checkpoint of Whisper, Moonshine,
+wav2vec 2.0, HuBERT or Parakeet, or a name on the Hugging Face hub; it is compiled at its first use, and kept.
 """
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -90,6 +91,9 @@ HuBERT or Parakeet, or a name on the Hugging Face hub; it is compiled at its fir
 @click.option("--without-timestamps", is_flag=True, help="One segment for each window.")
 @click.option(
     "--independent", is_flag=True, help="Windows do not know the text before them: no loops."
+)
+@click.option(
+    "--trim-words", is_flag=True, help="Words do not begin or end in silence (with --words)."
 )
 @click.option(
     "--vad-filter", is_flag=True, help="Cut out silence before the model hears the recording."
@@ -140,6 +144,7 @@ def transcribe(
     beam_size: int,
     without_timestamps: bool,
     independent: bool,
+    trim_words: bool,
     vad_filter: bool,
     vad_model: str | None,
     batch_size: int | None,
@@ -155,7 +160,7 @@ def transcribe(
         "language": language, "task": task, "initial_prompt": initial_prompt, "hotwords": hotwords,
         "beam_size": beam_size, "without_timestamps": without_timestamps,
         "condition_on_previous_text": not independent, "word_timestamps": words or layout.needs_words,
-        "vad_filter": vad_filter, "batch_size": batch_size,
+        "trim_words": trim_words, "vad_filter": vad_filter, "batch_size": batch_size,
     }  # fmt: skip
     if vad_model is not None:
         asked["vad_parameters"] = {"model": vad_model}
@@ -209,7 +214,7 @@ def _asked_live(
     return found
 
 
-def _hear_live(transcriber: Transcriber | CtcTranscriber, asked: dict[str, Any]) -> None:
+def _hear_live(transcriber: AnyTranscriber, asked: dict[str, Any]) -> None:
     """Write what is spoken into stdin. On a terminal, what may change is shown after what is certain."""
     import numpy as np
 
@@ -218,7 +223,7 @@ def _hear_live(transcriber: Transcriber | CtcTranscriber, asked: dict[str, Any])
     if not isinstance(transcriber, Transcriber):
         raise UsageError(
             "bad-arguments",
-            f"{transcriber.name} gives a token for each frame, and takes no --live",
+            f"{transcriber.name} {transcriber.nature}, and takes no --live",
             help="a Whisper takes it: --model openai/whisper-base",
         )
     hearing, held, begun = transcriber.live(**asked), b"", False
@@ -327,12 +332,12 @@ class _Progress:
         self._task = self._bar.add_task("", total=0, times="")
         self._files = files
 
-    def begins(self, transcription: Transcription | CtcTranscription) -> None:
+    def begins(self, transcription: Transcription | SoundTranscription) -> None:
         """A recording was opened."""
         total = (self._bar.tasks[0].total or 0) + transcription.info.duration
         self._bar.update(self._task, total=total)
 
-    def heard(self, transcription: Transcription | CtcTranscription) -> Iterator[Any]:
+    def heard(self, transcription: Transcription | SoundTranscription) -> Iterator[Any]:
         """The segments of a recording."""
         before = 0.0
         for segment in transcription:
@@ -349,7 +354,7 @@ class _Progress:
                 self._task, advance=seconds, times=f"{speed:.0f} times as fast as it is spoken"
             )
 
-    def ends(self, transcription: Transcription | CtcTranscription) -> None:
+    def ends(self, transcription: Transcription | SoundTranscription) -> None:
         """A recording was heard to its end."""
         info = transcription.info
         if info.all_language_probs is not None and self._files == 1:
@@ -369,7 +374,7 @@ class _Progress:
 def _load(
     place: str, *, bits: str | None, dtype: str | None, cache_dtype: str | None, check_numbers: bool,
     threads: int | None, target: str, no_cache: bool,
-) -> Transcriber | CtcTranscriber:  # fmt: skip
+) -> AnyTranscriber:  # fmt: skip
     """The model of the options, with a note on the terminal while it is loaded."""
     from rich.console import Console
 

@@ -30,10 +30,11 @@ Examples:
   relaxpy translate "How are you?" --to de --model Helsinki-NLP/opus-mt-en-de
   relaxpy translate --file letter.txt --from en --to french --model facebook/nllb-200-distilled-600M > lettre.txt
   cat letter.txt | relaxpy translate --from de --to en --model ./m2m100
+  relaxpy translate "How are you?" --to german --model google-t5/t5-small
 
-A model is a folder with a checkpoint of Opus-MT (Marian), mBART, M2M-100 or NLLB, or a name on the Hugging Face hub; it
-is compiled at its first use, and kept. A language is a code of the checkpoint, one of two letters, or a name; one that
-the model does not know is refused with those that it knows. Lines are kept.
+A model is a folder with a checkpoint of Opus-MT (Marian), mBART, M2M-100, NLLB or T5, or a name on the Hugging Face
+hub; it is compiled at its first use, and kept. A language is a code of the checkpoint, one of two letters, or a name;
+one that the model does not know is refused with those that it knows. Lines are kept.
 """
 )
 @click.argument("text", required=False)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 PREFILL = 512
 """The most tokens of a prompt in a step."""
-SPEECH = ("whisper", "wav2vec2", "hubert", "parakeet_ctc")
+SPEECH = ("whisper", "moonshine", "wav2vec2", "hubert", "parakeet_ctc")
 """Types of models that hear."""
 _DEFAULTS = Recommended()
 
@@ -78,7 +78,7 @@ def load(
     memory is taken for `batch` texts of this length. `chat_template` replaces the checkpoint's own template, and
     `tokenizer` its tokenizer.
 
-    For a model of speech it is a `relaxpy.speech.Transcriber` or `CtcTranscriber`, whose method is `transcribe`.
+    For a model of speech it is a transcriber (`relaxpy.speech.load_transcriber`), whose method is `transcribe`.
 
     Raises: UsageError: `bad-checkpoint`, `bad-config` or `bad-weights` for a checkpoint that cannot be read,
     `bad-length` for a context that the model does not have; those of `local_checkpoint` for a name.

@@ -59,8 +59,7 @@ class Languages:
         name = given.strip()
         if name in self.numbers:
             return name
-        by_name = {full: code for code, full in LANGUAGES.items()}
-        short = by_name.get(name.lower(), name.lower())
+        short = short_code(name)
         for wanted in dict.fromkeys((short, _THREE.get(short, short))):
             found = [code for code in self.numbers if re.split("[_-]", code)[0].lower() == wanted]
             if len(found) == 1:
@@ -76,6 +75,12 @@ class Languages:
             f"the model does not know the language {given!r}",
             help=f"it knows {', '.join(sorted(self.numbers)[:_MOST_LISTED])}",
         )
+
+
+def short_code(given: str) -> str:
+    """The code of two letters of a language that is given by its name; else what is given."""
+    name = given.strip().lower()
+    return next((code for code, full in LANGUAGES.items() if full == name), name)
 
 
 def is_same(one: str, other: str) -> bool:

@@ -1,41 +1,48 @@
-"""Translations by models with an encoder of text: Opus-MT (Marian), mBART, M2M-100 and NLLB.
+"""Translations by models with an encoder of text: Opus-MT (Marian), mBART, M2M-100, NLLB and T5.
 
     translator = load_translator("Helsinki-NLP/opus-mt-en-de")
     for text in translator.translate(["How are you?", "Fine."], to="de"):
         print(text)
 
 Texts are translated line by line, several in the same steps; a line that is too long for the model is cut between
-sentences. Languages are those that the checkpoint names (`relaxpy.llm.translation_languages`).
+sentences. Languages are those that the checkpoint names (`relaxpy.llm.translation_languages`); a T5 is told by words
+before the text, which its `config.json` has for each translation that it has learned (`task_specific_params`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from relaxpy.checkpoints.config_file import config_of
+from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.checkpoints.hub import checkpoint_name, local_checkpoint
 from relaxpy.checkpoints.sentencepiece import MARK, read_sentencepiece
 from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
-from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE, Recommended, recommended
+from relaxpy.llm.generation_config import (
+    GENERATION_CONFIG_FILE,
+    Recommended,
+    recommended,
+    recommended_search,
+)
 from relaxpy.llm.seq2seq import Seq2SeqModel, load_seq2seq
 from relaxpy.llm.tokenizer import TOKENIZER_CONFIG_FILE, Tokenizer
-from relaxpy.llm.translation_languages import Languages, is_same, language_tokens
+from relaxpy.llm.translation_languages import Languages, is_same, language_tokens, short_code
 from relaxpy.models.loaded import Scheme
-from relaxpy.narrow import is_list
+from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve import Request
 from relaxpy.serve.beams import Beams
 from relaxpy.serve.request import Features
 
-TYPES = ("marian", "mbart", "m2m_100")
+_BY_WORDS = ("t5", "mt5", "umt5")
+TYPES = ("marian", "mbart", "m2m_100", *_BY_WORDS)
 """The `model_type` of models that translate."""
 _M2M_LANGUAGES = (
     "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu "
@@ -43,6 +50,7 @@ _M2M_LANGUAGES = (
     "ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
 ).split()
 """M2M-100's languages, whose tokens come after those of `vocab.json` in this order."""
+_TASK = re.compile(r"translation_(?P<source>\w+?)_to_(?P<target>\w+)")
 _SENTENCES = re.compile(r"(?<=[.!?。！？…])\s+|(?<=[。！？])")
 _SEARCH = (
     "num_beams",
@@ -94,6 +102,18 @@ class _PieceCodec:
 
 
 @dataclass(frozen=True)
+class _Task:
+    """A translation that a model is told by words before the text."""
+
+    source: str
+    target: str
+    words: str
+    """"translate English to German: ", say."""
+    defaults: Recommended
+    beams: Beams | None
+
+
+@dataclass(frozen=True)
 class _Form:
     """How a model is told the languages."""
 
@@ -108,6 +128,8 @@ class _Form:
     """Whether this token is the last, after the end; else it is the first."""
     starts: bool = True
     """Whether a translation begins with `decoder_start_token_id`, before the token of its language."""
+    tasks: tuple[_Task, ...] = ()
+    """The translations that words before the text ask for; (): nothing does."""
 
 
 class Translator:
@@ -138,7 +160,8 @@ class Translator:
     def languages(self) -> list[str]:
         """The languages that it translates to; none if the checkpoint does not say it."""
         one = [self.form.target] if self.form.target else []
-        return sorted(self.form.languages.numbers) or one
+        by_words = sorted({task.target for task in self.form.tasks})
+        return sorted(self.form.languages.numbers) or by_words or one
 
     def translate(
         self,
@@ -156,21 +179,23 @@ class Translator:
         Raises: UsageError, before anything is translated: `bad-arguments` for languages that the model does not know,
         or needs to know; `bad-prompt` for a sentence that is too long.
         """
+        task = self._task(to, source)
+        words, defaults = (task.words, task.defaults) if task else ("", self.defaults)
         begin, prefix, suffix = self._around(to, source)
         room = self.model.source.positions - len(prefix) - len(suffix)
         length = self.model.decoder.positions - len(begin)
         limit = min(max_tokens or length, length)
         if max_tokens is None:
-            limit = self.defaults.most_tokens(len(begin), length)
-        if self.defaults.is_ended:
+            limit = defaults.most_tokens(len(begin), length)
+        if defaults.is_ended:
             limit = max(1, limit - 1)
         asked = Request(
-            0, begin, limit, self.defaults.sampling_after(len(begin)), frozenset({self.end}),
-            beams=beams or self.beams,
+            0, begin, limit, defaults.sampling_after(len(begin)), frozenset({self.end}),
+            beams=beams or (task.beams if task else self.beams),
         )  # fmt: skip
         lines = [text.split("\n") for text in texts]
         every = enumerate((line for text in lines for line in text), 1)
-        parts = [self._parts(line, room, number) for number, line in every]
+        parts = [self._parts(line, room, number, words) for number, line in every]
         requests = [
             replace(asked, features=Features(np.array([*prefix, *part, *suffix])))
             for line in parts
@@ -193,31 +218,65 @@ class Translator:
             for each in self.model.write_all(requests[at : at + self.batch]):
                 yield self.codec.decode([token for token in each.tokens if token != self.end])
 
-    def _parts(self, line: str, room: int, number: int) -> list[list[int]]:
-        """The tokens of a line, cut between sentences if it is too long; none of an empty one."""
-        whole = self.codec.encode(line) if line.strip() else []
+    def _parts(self, line: str, room: int, number: int, words: str) -> list[list[int]]:
+        """The tokens of a line, cut between sentences if it is too long, with the words before each part; none of an
+        empty one."""
+
+        def encode(text: str) -> list[int]:
+            return self.codec.encode(words + text)
+
+        whole = encode(line) if line.strip() else []
         if len(whole) <= room:
             return [whole] if whole else []
         found: list[list[int]] = []
         waiting = ""
         for sentence in [each for each in _SENTENCES.split(line) if each]:
             longer = f"{waiting} {sentence}" if waiting else sentence
-            if waiting and len(self.codec.encode(longer)) > room:
-                found.append(self.codec.encode(waiting))
+            if waiting and len(encode(longer)) > room:
+                found.append(encode(waiting))
                 longer = sentence
             waiting = longer
-            if (length := len(self.codec.encode(waiting))) > room:
+            if (length := len(encode(waiting))) > room:
                 raise UsageError(
                     "bad-prompt",
                     f"line {number} has a sentence of {length} tokens, and {self.name} reads {room}: "
                     f"{sentence[:60]!r}…",
                     help="cut it with a full stop, or into lines",
                 )
-        return [*found, self.codec.encode(waiting)]
+        return [*found, encode(waiting)]
+
+    def _task(self, to: str, source: str | None) -> _Task | None:
+        """The translation that words ask for; None if nothing is said by words. Raises: UsageError (`bad-arguments`)
+        for one that the model has not learned, or of which there are several."""
+        tasks = self.form.tasks
+        if not tasks:
+            return None
+        found = [
+            each
+            for each in tasks
+            if is_same(short_code(to), each.target)
+            and (source is None or is_same(short_code(source), each.source))
+        ]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(f"{each.source} to {each.target}" for each in tasks)
+        if not found:
+            raise UsageError(
+                "bad-arguments",
+                f"{self.name} has not learned to translate{f' from {source!r}' if source else ''} to {to!r}",
+                help=f"it translates {known}",
+            )
+        raise UsageError(
+            "bad-arguments",
+            f"{self.name} translates several languages to {to!r}, and must be told which one",
+            help=f"--from CODE, or source=CODE; it translates {known}",
+        )
 
     def _around(self, to: str, source: str | None) -> tuple[tuple[int, ...], list[int], list[int]]:
         """The first tokens of a translation, and those before and after a text."""
         form = self.form
+        if form.tasks:
+            return (self._start,), [], [self.end]
         if not form.names_source:
             if source is not None and form.source and not is_same(source, form.source):
                 raise _unknown(self.name, source, f"it reads {form.source}")
@@ -265,13 +324,23 @@ def load_translator(
             f"a model of type {kind!r} does not translate",
             help=f"those that do are of type {', '.join(TYPES)}",
         )
-    codec, form = _codec(folder, str(kind))
+    if kind in _BY_WORDS:
+        tasks = _tasks(folder, config)
+        codec, form = (
+            _FileCodec(Tokenizer.from_checkpoint(folder)),
+            _Form(Languages({}), tasks=tasks),
+        )
+        searches = [task.beams.num_beams for task in tasks if task.beams]
+    else:
+        codec, form = _codec(folder, str(kind))
+        tasks, searches = (), []
     defaults = recommended(folder, followed=_SEARCH)
     search = _search(folder)
+    searches += [search.num_beams] if search else []
     model = load_seq2seq(
         folder,
         scheme=scheme,
-        batch=batch * (search.num_beams if search else 1),
+        batch=batch * max(searches, default=1),
         target=target,
         keep=keep,
     )
@@ -282,6 +351,28 @@ def load_translator(
         defaults = replace(defaults, sampling=sampling)
     name = checkpoint_name(folder)
     return Translator(model, codec, form, defaults=defaults, beams=search, name=name, batch=batch)
+
+
+def _tasks(folder: Path, config: Mapping[str, Any]) -> tuple[_Task, ...]:
+    """The translations of a checkpoint that is told by words, with the search and the lengths of each, as transformers'
+    pipeline has them. Raises: UsageError (`bad-config`) without any."""
+    given: Any = config.get("task_specific_params")
+    own = optional_json(folder / GENERATION_CONFIG_FILE)
+    found: list[_Task] = []
+    for name, fields in given.items() if is_mapping(given) else ():
+        match = _TASK.fullmatch(name) if isinstance(name, str) else None
+        words: Any = fields.get("prefix") if is_mapping(fields) else None
+        if match is None or not isinstance(words, str):
+            continue
+        search = recommended_search(None, {**config, **own, **fields})
+        found.append(_Task(match["source"], match["target"], words, search.defaults, search.beams))
+    if not found:
+        raise UsageError(
+            "bad-config",
+            f"{folder / CONFIG_FILE} names no translation in task_specific_params: by which words to ask is unknown",
+            help="relaxpy generate takes the model, with the words as part of the prompt",
+        )
+    return tuple(found)
 
 
 def _codec(folder: Path, kind: str) -> tuple[Codec, _Form]:

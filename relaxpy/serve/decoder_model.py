@@ -12,7 +12,7 @@ from relaxpy.errors import UsageError
 from relaxpy.narrow import is_tuple
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.tensor import from_numpy
-from relaxpy.serve.pages import Batch
+from relaxpy.serve.pages import Batch, PageBook
 from relaxpy.serve.pictures import Picture, PictureShape
 from relaxpy.serve.request import Features
 from relaxpy.serve.sampling import Draw, ruled_logprob, sampling_arguments
@@ -116,9 +116,16 @@ class DecoderModel:
         int64 of a text are read, and the log-probability of each token but the first after those before it, (tokens -
         1,), among the tokens below `texts`. Tables (1, width) and lengths (1,) are those of the source."""
         decoder = self._decoder
-        following = np.append(tokens[1:], 0)
-        given = tokens, following, np.array([texts], np.int64), tables, lengths, self._sources
-        weights, logprobs = decoder.vm["align"](*given, *decoder.weights_of("align"))
+        pages = -(-len(tokens) // self.page_size)
+        book = PageBook(pages, self.page_size, self.windows)
+        batch = book.batch({book.add(tokens.tolist()): len(tokens)})
+        caches = decoder.vm["alloc_pages"](pages)
+        rows = np.arange(len(tokens), dtype=np.int32)
+        following, below = np.append(tokens[1:], 0), np.array([texts], np.int64)
+        weights, logprobs = decoder.vm["align"](
+            *batch.arguments[:-1], rows, caches, tables, lengths, self._sources, following, below,
+            *decoder.weights_of("align"),
+        )  # fmt: skip
         return weights.numpy()[..., : int(lengths[0])], logprobs.numpy()[:-1]
 
     def step(self, batch: Batch, rows: np.ndarray) -> Any:

@@ -37,11 +37,13 @@ class SourceShape:
     """Bands of features; 0: it reads tokens."""
     vocab_size: int = 0
     """Of the tokens that it reads."""
+    reach: int = 1
+    """Frames, or tokens, that the first position cannot be without."""
 
     @property
     def frames(self) -> int:
         """The most frames, or tokens, of an input: for Whisper, those of 30 seconds."""
-        return self.positions * self.stride
+        return self.positions * self.stride + self.reach - 1
 
     def length(self, features: Features) -> int:
         """The positions of the output for an input. Raises: UsageError (`bad-prompt`) for one that does not fit."""
@@ -49,10 +51,11 @@ class SourceShape:
         expected = f"({self.mels}, frames)" if self.mels else "(tokens,)"
         if len(shape) != 1 + bool(self.mels) or (self.mels and shape[0] != self.mels):
             raise UsageError("bad-prompt", f"the encoder reads {expected}, got features {shape}")
-        if not 0 < shape[-1] <= self.frames:
+        if not self.reach <= shape[-1] <= self.frames:
             raise UsageError(
                 "bad-prompt",
-                f"the encoder reads 1 to {self.frames} {'frames' if self.mels else 'tokens'}, got {shape[-1]}",
+                f"the encoder reads {self.reach} to {self.frames} {'frames' if self.mels else 'tokens'}, got "
+                f"{shape[-1]}",
                 help="cut it into windows" if self.mels else "cut it into parts",
             )
         if (
@@ -60,7 +63,7 @@ class SourceShape:
             and not 0 <= features.values.min() <= features.values.max() < self.vocab_size
         ):
             raise UsageError("bad-prompt", f"the encoder's tokens are 0 to {self.vocab_size - 1}")
-        return -(-shape[-1] // self.stride)
+        return (shape[-1] - self.reach) // self.stride + 1
 
 
 @dataclass(eq=False)

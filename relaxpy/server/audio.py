@@ -179,7 +179,7 @@ class _Heard:
         """Raises: ApiError for what the model does not have."""
         if self.body.include and not isinstance(self.model.transcriber, Transcriber):
             raise ApiError(
-                f"{self.model.name} gives a token for each frame, and takes no include: a Whisper does",
+                f"{self.model.name} {self.model.transcriber.nature}, and takes no include: a Whisper does",
                 param="include",
             )
 

@@ -12,7 +12,8 @@ from typing import Unpack
 from relaxpy import runtime
 from relaxpy.errors import UsageError
 from relaxpy.server.settings import ModelSettings
-from relaxpy.speech import CtcTranscriber, Segment, Transcriber, TranscriptionInfo, load_transcriber
+from relaxpy.speech import Segment, TranscriptionInfo
+from relaxpy.speech.load import AnyTranscriber, load_transcriber
 from relaxpy.speech.options import TranscriptionOptionsDict
 
 _AT_ONCE = 8
@@ -26,9 +27,7 @@ class _Gone(Exception):
 class SpeechModel:
     """A model that hears."""
 
-    def __init__(
-        self, name: str, transcriber: Transcriber | CtcTranscriber, running: int, waiting: int
-    ) -> None:
+    def __init__(self, name: str, transcriber: AnyTranscriber, running: int, waiting: int) -> None:
         """So many recordings are heard at a time, and so many wait."""
         self.name, self.transcriber = name, transcriber
         self._most, self._asked, self._is_closed = running + waiting, 0, False

@@ -7,7 +7,8 @@
         print(f"{segment.start:.2f} {segment.end:.2f} {segment.text}")
 
 Sound is decoded by PyAV (`sound`), becomes log-mel features by a compiled program (`log_mel`, `spectrum`), and text by
-a Whisper in relaxpy's engine (`transcriber`), or by a model that gives a token for each frame (`ctc`). `WhisperModel`
+a Whisper in relaxpy's engine (`transcriber`), by a Moonshine (`moonshine`), or by a model that gives a
+token for each frame (`ctc`). `WhisperModel`
 and `BatchedInferencePipeline` have faster-whisper's interfaces."""
 
 from relaxpy.speech.ctc import CtcTranscriber, CtcTranscription
@@ -15,9 +16,11 @@ from relaxpy.speech.languages import LANGUAGES
 from relaxpy.speech.live import LiveText, LiveTranscriber
 from relaxpy.speech.load import load_transcriber
 from relaxpy.speech.log_mel import LogMel
+from relaxpy.speech.moonshine import MoonshineTranscriber, MoonshineTranscription
 from relaxpy.speech.options import TranscriptionOptions
 from relaxpy.speech.segments import Segment, TranscriptionInfo, Word
 from relaxpy.speech.sound import Sound
+from relaxpy.speech.sound_transcription import SoundTranscription
 from relaxpy.speech.transcriber import Transcriber, Transcription
 from relaxpy.speech.whisper_model import BatchedInferencePipeline, WhisperModel
 
@@ -29,8 +32,11 @@ __all__ = [
     "LiveText",
     "LiveTranscriber",
     "LogMel",
+    "MoonshineTranscriber",
+    "MoonshineTranscription",
     "Segment",
     "Sound",
+    "SoundTranscription",
     "Transcriber",
     "Transcription",
     "TranscriptionInfo",

@@ -14,18 +14,18 @@ Such a model has no prompt, no language and no other task: options for those are
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol, Unpack
 
 import numpy as np
 
-from relaxpy.errors import UsageError
 from relaxpy.speech.ctc_vocabulary import CtcVocabulary
 from relaxpy.speech.log_mel import RATE
 from relaxpy.speech.options import TranscriptionOptions, TranscriptionOptionsDict
-from relaxpy.speech.segments import Segment, TranscriptionInfo, Word
+from relaxpy.speech.segments import Segment, Word
 from relaxpy.speech.sound import Sound
+from relaxpy.speech.sound_transcription import SoundTranscription, refuse_others
 from relaxpy.speech.transcriber import Given
 from relaxpy.speech.windows import compression_ratio
 
@@ -77,6 +77,9 @@ class _Spoken:
 class CtcTranscriber:
     """A model of speech with its vocabulary. Safe to use from several threads: windows are read one after the other."""
 
+    nature = "gives a token for each frame"
+    """What it does that a Whisper does not, in messages."""
+
     def __init__(
         self, model: FrameModel, vocabulary: CtcVocabulary, *, normalise: bool, name: str = "model"
     ) -> None:
@@ -103,14 +106,7 @@ class CtcTranscriber:
         Raises: UsageError, before the first segment: `bad-sound`; `bad-arguments`, for other options, too.
         """
         chosen = TranscriptionOptions.of({**options})
-        for each in fields(TranscriptionOptions):
-            value = getattr(chosen, each.name)
-            if each.name not in _TAKEN and value != each.default:
-                raise UsageError(
-                    "bad-arguments",
-                    f"{self.name} gives a token for each frame, and takes no {each.name} (got {value!r})",
-                    help="a Whisper takes it: load_transcriber('openai/whisper-base')",
-                )
+        refuse_others(chosen, _TAKEN, f"{self.name} {self.nature}")
 
         def heard(_: np.ndarray) -> None:
             if check is not None:
@@ -141,8 +137,8 @@ def best_path(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return best, rows[np.arange(len(best)), best] - log_sum
 
 
-class CtcTranscription:
-    """The segments of a recording, an iterator; used by one thread."""
+class CtcTranscription(SoundTranscription):
+    """The segments of a recording."""
 
     def __init__(
         self,
@@ -151,31 +147,12 @@ class CtcTranscription:
         options: TranscriptionOptions,
         check: Callable[[], None] | None,
     ) -> None:
-        self.options, self.transcriber, self.sound, self._check = options, transcriber, sound, check
-        self.position = 0.0
-        """Seconds of the recording that were heard."""
-        self.text = ""
-        """Of the segments so far."""
-        seconds = sound.seconds
-        self.info = TranscriptionInfo("", 0.0, seconds, seconds, None, options, None)
-        """The language is not known: ""."""
-        self._segments = self._every()
-
-    def __iter__(self) -> Iterator[Segment]:
-        return self
-
-    def __next__(self) -> Segment:
-        segment = next(self._segments)
-        self.text += segment.text
-        return segment
-
-    def close(self) -> None:
-        """End the transcription."""
-        self._segments.close()
+        self.transcriber = transcriber
+        super().__init__(sound, options, check)
 
     def _every(self) -> Generator[Segment]:
         number = 0
-        for first, last in _clips(self.options, self.sound.length):
+        for first, last in self._clips():
             for words in _grouped(self._words(first, last), self.transcriber.model.hop):
                 number += 1
                 yield self._segment(number, first, words)
@@ -269,11 +246,3 @@ def _grouped(words: Iterator[_Spoken], hop: int) -> Iterator[list[_Spoken]]:
         found.append(word)
     if found:
         yield found
-
-
-def _clips(options: TranscriptionOptions, length: int) -> list[tuple[int, int]]:
-    """Ranges of samples that are transcribed."""
-    points = [min(round(each * RATE), length) for each in options.clips or ()] or [0]
-    if len(points) % 2:
-        points.append(length)
-    return [*zip(points[::2], points[1::2], strict=True)]

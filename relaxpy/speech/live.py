@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _NOT_LIVE = {
     "vad_filter", "vad_parameters", "batch_size", "clip_timestamps", "hallucination_silence_threshold", "prefix",
-    "without_timestamps", "word_timestamps", "multilingual", "max_initial_timestamp", "condition_on_previous_text",
+    "without_timestamps", "word_timestamps", "trim_words", "multilingual", "max_initial_timestamp",
+    "condition_on_previous_text",
     "prompt_reset_on_temperature", "language_detection_segments", "language_detection_threshold",
 }  # fmt: skip
 """Options that say how a whole recording is cut into windows and segments."""

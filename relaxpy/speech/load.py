@@ -1,4 +1,4 @@
-"""The transcriber of a checkpoint: of a Whisper, or of a model that gives a token for each frame."""
+"""The transcriber of a checkpoint: of a Whisper, a Moonshine, or a model that gives a token for each frame."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from relaxpy.speech.ctc import CtcTranscriber
 from relaxpy.speech.ctc_vocabulary import read_ctc_vocabulary
 from relaxpy.speech.engine_recogniser import EngineRecogniser
 from relaxpy.speech.log_mel import RATE
+from relaxpy.speech.moonshine import MoonshineTranscriber, check_features
 from relaxpy.speech.transcriber import Transcriber
 from relaxpy.speech.vocabulary import Vocabulary
 
+AnyTranscriber = Transcriber | CtcTranscriber | MoonshineTranscriber
 CTC_TYPES = ("wav2vec2", "hubert", "parakeet_ctc")
 """The `model_type` of models that give a token for each frame."""
 FEATURES_FILE = "preprocessor_config.json"
@@ -42,10 +44,9 @@ def load_transcriber(
     batch: int = 8,
     target: str = "llvm",
     keep: bool = True,
-) -> Transcriber | CtcTranscriber:
-    """The transcriber of a checkpoint of Whisper, wav2vec 2.0, HuBERT or Parakeet, a folder or a name on the
-    Hugging Face hub.
-    Options are those of `relaxpy.llm.seq2seq.load_seq2seq`.
+) -> AnyTranscriber:
+    """The transcriber of a checkpoint of Whisper, Moonshine, wav2vec 2.0, HuBERT or Parakeet, a folder or a name on
+    the Hugging Face hub. Options are those of `relaxpy.llm.seq2seq.load_seq2seq`.
 
     Raises: UsageError: `bad-checkpoint`, `bad-config`, `bad-weights`; those of `local_checkpoint` for a name.
     """
@@ -54,6 +55,11 @@ def load_transcriber(
     if config.get("model_type") in CTC_TYPES:
         return _ctc_transcriber(folder, scheme, target, keep)
     features = optional_json(folder / FEATURES_FILE)
+    if config.get("model_type") == "moonshine":
+        check_features(features, f"{folder / FEATURES_FILE}")
+        tokenizer = Tokenizer.from_checkpoint(folder)
+        model = load_seq2seq(folder, scheme=scheme, batch=batch, target=target, keep=keep)
+        return MoonshineTranscriber(model, tokenizer, name=checkpoint_name(folder))
     for name, value in _FIXED.items():
         if features.get(name, value) != value:
             raise UsageError(

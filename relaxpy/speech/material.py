@@ -43,7 +43,7 @@ class Material:
     """Where the language is heard."""
     vad: VadOptions | None = None
     speech: np.ndarray | None = None
-    """Whether frames of 512 samples have speech, where silence is cut out."""
+    """Whether frames of 512 samples have speech, where silence is cut out or words are trimmed."""
 
 
 def material(
@@ -62,7 +62,8 @@ def material(
     def spectrum_of(source: Any) -> Spectrum:
         return Spectrum(source, log_mel, frames, name=name, longest=longest, check=check)
 
-    if not options.vad_filter and options.batch_size is None:
+    is_heard = options.trim_words and options.word_timestamps
+    if not options.vad_filter and options.batch_size is None and not is_heard:
         whole = spectrum_of(given)
         seconds = whole.sound.seconds
         return Material(
@@ -88,6 +89,10 @@ def material(
     clips = [(a * HOP, b * HOP) for a, b in _clips(options, sound.length // HOP + 1)]
     clips = [(a, min(b, sound.length)) for a, b in clips]
     spoken = within(detector.spoken(sound.length), clips)
+    if not options.vad_filter and options.batch_size is None:
+        whole = spectrum_of(CutSound(sound, [(0, sound.length)]))
+        part = Part(lambda: whole, _clips(options, whole.frames))
+        return Material([part], sound.seconds, sound.seconds, whole, None, detector.speech)
     if options.batch_size is None:
         windows = [spoken]
     elif options.vad_filter:
@@ -99,7 +104,8 @@ def material(
     margin = round(RATE * vad.speech_pad_ms / 1000)
     cuts = [CutSound(sound, ranges, margin) for ranges in windows]
     seconds = sum(cut.seconds for cut in cuts)
-    shown, speech = (vad, detector.speech) if options.vad_filter else (None, None)
+    shown = vad if options.vad_filter else None
+    speech = detector.speech if options.vad_filter or is_heard else None
     if options.batch_size is None:
         whole = spectrum_of(cuts[0])
         parts = [Part(lambda: whole, None, cuts[0])]

@@ -54,6 +54,7 @@ class TranscriptionOptionsDict(TypedDict, total=False):
     prepend_punctuations: str
     append_punctuations: str
     multilingual: bool
+    trim_words: bool
     vad_filter: bool
     vad_parameters: Mapping[str, Any] | None
     batch_size: int | None
@@ -113,6 +114,9 @@ class TranscriptionOptions:
     append_punctuations: str = _APPENDED
     multilingual: bool = False
     """Whether the language is heard anew in each window."""
+    trim_words: bool = False
+    """With `word_timestamps`: whether words do not begin or end in silence, as with `vad_filter`. Texts stay. Not in
+    faster-whisper."""
     vad_filter: bool = False
     """Whether silence is cut out before the model hears the recording."""
     vad_parameters: Mapping[str, Any] | None = None

@@ -56,7 +56,7 @@ class WhisperModel:
         if not isinstance(found, Transcriber):
             raise UsageError(
                 "bad-arguments",
-                f"{found.name} is no Whisper: it gives a token for each frame",
+                f"{found.name} is no Whisper: it {found.nature}",
                 help="load_transcriber(place).transcribe(path)",
             )
         self.transcriber = found

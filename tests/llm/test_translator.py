@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from relaxpy.llm.translation_languages import Languages, is_same, language_token
 from relaxpy.llm.translator import Translator, load_translator
 from relaxpy.serve import Request
 from relaxpy.serve.beams import Beams
+from tests.llm.checkpoints import write_tokenizer
 from tests.llm.translation_checkpoints import mbart, nllb, pieces, sentencepiece_file
 from tests.sweeps import FULL
 
@@ -131,6 +133,48 @@ def test_m2m_100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (first[1], read[0]) == (count + 16, count)
     with pytest.raises(UsageError, match="reads many languages, and must be told which one"):
         own.translate(["a"], "de")
+
+
+def test_t5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words before each part of a text ask for a translation, with the search and the lengths that stand with them."""
+    tasks = {
+        "translation_en_to_de": {
+            "prefix": "e-d: ",
+            "num_beams": 4,
+            "early_stopping": True,
+            "max_length": 30,
+        },
+        "translation_en_to_fr": {"prefix": "e-f: "},
+        "translation_ro_to_fr": {"prefix": "r-f: "},
+        "translation_of_rivers": {"prefix": "rivers: "},
+        "summarization": {"prefix": "summarize: ", "num_beams": 2},
+    }
+    config: dict[str, Any] = {"model_type": "t5", "decoder_start_token_id": 0, "eos_token_id": 1}
+    write_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, "task_specific_params": tasks}))
+    own, model = echoing(tmp_path, monkeypatch)
+    assert own.languages == ["de", "fr"]
+    assert [*own.translate(["the cat", "\nhow"], "German")] == ["e-d: the cat", "\ne-d: how"]
+    assert {(each.prompt, each.max_tokens, each.beams) for each in model.seen} == {
+        ((0,), 29, Beams(4, early_stopping=True))
+    }
+    assert all(read[-1] == 1 for _, read in asked(model))
+    assert [*own.translate(["a"], "fr", source="romanian", beams=Beams(2))] == ["r-f: a"]
+    assert [(each.max_tokens, each.beams) for each in model.seen] == [(39, Beams(2))]
+    (long,) = own.translate(["one two. " * 9], "de")
+    assert long.count("e-d: one two.") > 1
+    for to, source, match in (
+        ("it", None, "has not learned to translate to 'it'"),
+        ("de", "ro", "has not learned to translate from 'ro' to 'de'"),
+        ("fr", None, "translates several languages to 'fr'"),
+    ):
+        with pytest.raises(UsageError, match=match) as caught:
+            own.translate(["a"], to, source=source)
+        assert "it translates en to de, en to fr, ro to fr" in str(caught.value.help)
+    for wrong in (None, [], {"summarization": {"prefix": "a"}}, {"translation_en_to_de": {}}):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "task_specific_params": wrong}))
+        with pytest.raises(UsageError, match="names no translation in task_specific_params"):
+            load_translator(tmp_path)
 
 
 def test_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from relaxpy.models.loaded import Scheme
 from relaxpy.serve import Beams, Features, Request, Sampling
 from relaxpy.serve.pages import PageBook
 from tests.models.agreement import with_rounded_weights
-from tests.models.seq2seq_checkpoints import CASES, class_of, seq2seq
+from tests.models.seq2seq_checkpoints import CASES, class_of, given_to, seq2seq
 
 SCHEMES: dict[str, Scheme] = {
     "fp32": Scheme(bits=None, activations=None),
@@ -57,8 +57,11 @@ class Run:
         self.largest = 0.0
 
     def source(self, share: float) -> np.ndarray:
-        """An input, of a share of the greatest length; sound has all of it."""
+        """An input, of a share of the greatest length; log-mel features have all of it, samples up to three seconds."""
         shape = self.model.source
+        if shape.mels == 1:
+            count = max(shape.reach, int(share * 48_000))
+            return self.rng.standard_normal((1, count)).astype(np.float32)
         if shape.mels:
             return self.rng.standard_normal((shape.mels, shape.frames)).astype(np.float32)
         return self.rng.integers(3, shape.vocab_size, max(1, int(share * shape.frames)))
@@ -79,7 +82,7 @@ class Run:
         torch: Any = pytest.importorskip("torch")
         with torch.no_grad():
             found = self.reference(
-                torch.from_numpy(given[None]), decoder_input_ids=torch.from_numpy(tokens[None])
+                given_to(given), decoder_input_ids=torch.from_numpy(tokens[None])
             )
             hidden = found.encoder_last_hidden_state[0]
             decoder = self.reference.get_decoder()
@@ -176,7 +179,7 @@ class Run:
             )  # fmt: skip
             equal = 0
             for given, own in zip(inputs, self.model.write_all(requests), strict=True):
-                source = torch.from_numpy(given[None])
+                source = given_to(given)
                 row = transformers.GenerationMixin.generate(
                     self.reference, source, config, decoder_input_ids=torch.tensor([prompt])
                 )[0].tolist()[len(prompt) :]

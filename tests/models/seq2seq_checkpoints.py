@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.models.whisper_checkpoints import SIZES as WHISPER
@@ -19,9 +20,17 @@ _T5: dict[str, Any] = {
     "n_positions": 48, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "pad_token_id": 1,
     "eos_token_id": 2, "decoder_start_token_id": 2,
 }  # fmt: skip
+MOONSHINE: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 40, "intermediate_size": 56, "encoder_num_hidden_layers": 2,
+    "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 2, "decoder_num_attention_heads": 2,
+    "max_position_embeddings": 48, "initializer_range": 0.25, "bos_token_id": 1, "eos_token_id": 2,
+    "decoder_start_token_id": 1, "pad_token_id": 2,
+}  # fmt: skip
+"""A head of 20 numbers, of which 18 are rotated."""
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "whisper": ("Whisper", WHISPER),
     "whisper of 128 mels": ("Whisper", {**WHISPER, "num_mel_bins": 128}),
+    "moonshine": ("Moonshine", MOONSHINE),
     "bart": ("Bart", _BART),
     "mbart": ("MBart", {**_BART, "scale_embedding": True, "activation_function": "relu"}),
     "marian": ("Marian", {**_BART, "scale_embedding": True, "activation_function": "swish"}),
@@ -53,10 +62,16 @@ def seq2seq(name: str, folder: Path) -> Any:
         model.final_logits_bias.normal_()
     with torch.no_grad():
         for parameter, x in model.named_parameters():
-            if "relative_attention_bias" in parameter:
+            if "relative_attention_bias" in parameter or "groupnorm" in parameter:
                 x.normal_()
         if name == "flan-t5":
             model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight))
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     return model
+
+
+def given_to(given: np.ndarray) -> Any:
+    """An input as transformers takes a batch of it: features of sound have an axis of bands, samples none."""
+    torch: Any = pytest.importorskip("torch")
+    return torch.from_numpy(given if given.ndim == 2 and len(given) == 1 else given[None])

@@ -96,11 +96,17 @@ def test_beside_transformers(tmp_path: Path, mels: int) -> None:
         each.numpy()
         for each in own.vm["align"](
             texts[3],
-            following,
-            every,
+            np.arange(33),
+            np.array([0, 33], np.int32),
+            np.array([[[4, 7, 1]]], np.int32),
+            np.array([33], np.int32),
+            np.arange(33, dtype=np.int32),
+            own.caches,
             tables[1:2],
             np.array([POSITIONS], np.int32),
             own.sources,
+            following,
+            every,
             *own.weights["align"],
         )
     )

@@ -117,6 +117,22 @@ def test_words(digits: Transcriber) -> None:
     assert all(segment.words is None for segment in digits.transcribe(RECORDED / "short.wav"))
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"clip_timestamps": "0,9"}])
+def test_trimmed_words(digits: Transcriber, options: dict[str, Any]) -> None:
+    """Texts stay, and of the pause before a word none is its own; without times of words nothing changes."""
+    path = RECORDED / "pauses.flac"
+    plain = [*digits.transcribe(path, language="en", word_timestamps=True, **options)]
+    found = [*digits.transcribe(path, language="en", word_timestamps=True, trim_words=True, **options)]  # fmt: skip
+    assert [each.text for each in found] == [each.text for each in plain]
+    assert [each.tokens for each in found] == [each.tokens for each in plain]
+    whole, own = ([w for s in segments for w in s.words or ()] for segments in (plain, found))
+    assert [each.word for each in own] == [each.word for each in whole]
+    assert all(a.start <= b.start < b.end <= a.end for a, b in zip(whole, own, strict=True))
+    assert max(b.start - a.start for a, b in zip(whole, own, strict=True)) > 0.2
+    untimed = digits.transcribe(path, language="en", trim_words=True, **options)
+    assert all(each.words is None for each in untimed)
+
+
 def test_windows(digits: Transcriber) -> None:
     """A long recording is heard window after window: what is in it three times is heard three times."""
     samples = digits.log_mel and np.concatenate([_samples("pauses.flac")] * 3)
