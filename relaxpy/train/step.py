@@ -39,7 +39,9 @@ class Step:
 
     `loss` is a function (decorated, or `Module.main`) whose result is a float scalar; with `has_aux` a tuple of it and
     other values, and the step gives this tuple. `params` are the numbers of the parameters that are trained: tensors of
-    known sizes. All others are the batch. The step is built when it is first called, or by `build`. `optimizer` is one
+    known sizes. All others are the batch, but for those named in `packed`: weights that stay as they are, which
+    `VirtualMachine.pack` makes for an executable of `build`, and a call takes as `packed`. The step is built when it is
+    first called, unless `use` gave it a machine. `optimizer` is one
     for all of them, or one for each, in their order. `schedule` tells the factor of their learning rates for the number
     of steps done (`relaxpy.train.cosine`). With `clip_norm` gradients are scaled down so that all of them together are
     no longer than that (`torch.nn.utils.clip_grad_norm_`).
@@ -58,7 +60,9 @@ class Step:
         donate: bool = True,
         schedule: Callable[[int], float] | None = None,
         clip_norm: float | None = None,
+        packed: Sequence[str] = (),
     ) -> None:
+        self.packed = tuple(packed)
         self.donate, self.schedule, self.clip_norm = donate, schedule, clip_norm
         if isinstance(loss, Function):
             name = str(loss.attrs.get("global_symbol", "main"))
@@ -136,10 +140,14 @@ class Step:
         factor = b.minimum(b.divide(self.clip_norm, b.add(length, 1e-6)), 1.0)
         return [b.multiply(g, b.astype(factor, b.dtype(g))) for g in gradients]
 
-    def build(self, target: Target | str | None = None) -> Executable:
-        """The executable, whose function is `step`: of the parameters of the loss, the state, and a tuple of learning
-        rates, one for each optimiser."""
-        return build(self.mod, target=target) if target is not None else build(self.mod)
+    def build(self, target: Target | str = "llvm", **options: Any) -> Executable:
+        """The executable, whose function is `step`: of the parameters of the loss, the state, a tuple of learning
+        rates, one for each optimiser, and what is packed. `options` are those of `relaxpy.build`."""
+        return build(self.mod, target, pack=self.packed or False, **options)
+
+    def use(self, vm: VirtualMachine) -> None:
+        """Make the steps on this machine, of an executable of `build`."""
+        self._vm = vm
 
     def start(self, weights: Sequence[Any]) -> Any:
         """The state before the first step."""
@@ -151,10 +159,15 @@ class Step:
         return np.asarray(0, np.int64), zeros
 
     def __call__(
-        self, weights: Sequence[Any], state: Any, *batch: Any, lr: float | None = None
+        self,
+        weights: Sequence[Any],
+        state: Any,
+        *batch: Any,
+        lr: float | None = None,
+        packed: Sequence[Any] = (),
     ) -> tuple[Any, Any, Any]:
         """Make a step: (loss, new weights, new state). `lr` is the learning rate of all weights, if it is not their
-        optimisers'."""
+        optimisers'. `packed` is `vm.pack(…)["step"]`."""
         if len(weights) != len(self.params):
             raise UsageError(
                 "arguments",
@@ -172,7 +185,7 @@ class Step:
         factor = 1.0 if self.schedule is None else self.schedule(int(np.asarray(state[0])))
         every = dict.fromkeys(self.optimizers)
         rates = tuple(np.asarray((o.lr if lr is None else lr) * factor, np.float32) for o in every)
-        value, new, after = self._vm["step"](*args, state, rates)
+        value, new, after = self._vm["step"](*args, state, rates, *packed)
         return value, new, after
 
     def save(self, path: str | Path, weights: Sequence[Any], state: Any) -> None:
