@@ -30,7 +30,7 @@ from relaxpy.errors import UsageError, wrong_weights
 from relaxpy.ir import Dim, DType
 from relaxpy.models.adapters import Adapter
 from relaxpy.models.checkpoint import Source, gather
-from relaxpy.models.decoder_config import LINEARS, DecoderConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope, rotate

@@ -25,6 +25,7 @@ from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.loaded import Scheme, as_stored, source_facts, stored_tensors
 from relaxpy.models.lora import EVERY, LoraDecoder, adapted_modules, target_modules
 from relaxpy.runtime import VirtualMachine
+from relaxpy.target import Target
 from relaxpy.train import Optimizer, Step
 
 
@@ -73,14 +74,15 @@ def load_tuned(
     *,
     schedule: Callable[[int], float] | None = None,
     clip_norm: float | None = 1.0,
-    target: str = "llvm",
+    target: str | Target = "llvm",
     keep: bool = True,
+    check_numbers: bool = False,
 ) -> Tuned:
     """The decoder of a checkpoint, a folder or a GGUF file, ready to train its adapters. Without a scheme its weights
-    are as the checkpoint has them, and computed in float32. `keep` as in `load_decoder`.
+    are as the checkpoint has them, and computed in float32. `keep` as in `load_decoder`, `check_numbers` as in `Step`.
 
-    Raises: UsageError as `load_decoder` does, and (`bad-config`) for a model with an encoder, a rank below 1, or targets
-    that are none.
+    Raises: UsageError as `load_decoder` does, and (`bad-config`) for a model with an encoder, a rank below 1, or
+    targets that are none.
     """
     lora = lora or Lora()
     if lora.rank < 1 or not lora.alpha > 0:
@@ -108,6 +110,7 @@ def load_tuned(
         schedule=schedule,
         clip_norm=clip_norm,
         packed=frozen,
+        check_numbers=check_numbers,
     )
     facts = source_facts(checkpoint, config, in_codes)
     vm = VirtualMachine(step.build(target, cache=keep))

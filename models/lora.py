@@ -12,12 +12,11 @@ import numpy as np
 
 from relaxpy import nn
 from relaxpy.errors import UsageError
+from relaxpy.llm.examples import IGNORED
 from relaxpy.models.decoder import Decoder, layer_shapes
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn import op
 
-IGNORED = -100
-"""The label of a position that the loss does not count."""
 EVERY = "all"
 
 
@@ -39,7 +38,9 @@ class AdaptedModule:
         return f"lora_{self.layer}_{'_'.join(self.parts)}"
 
 
-def adapted_modules(config: DecoderConfig, targets: Iterable[str] = (EVERY,)) -> list[AdaptedModule]:
+def adapted_modules(
+    config: DecoderConfig, targets: Iterable[str] = (EVERY,)
+) -> list[AdaptedModule]:
     """The modules that targets name: linear maps of a layer (`config.linears`), or the last parts of transformers'
     names of modules ("q_proj", "attn.c_proj"); "all" is all of them. A map that is joined with others in the checkpoint
     (Phi-3's `qkv_proj`) has an adapter together with them. Raises: UsageError (`bad-config`) for what is none."""
@@ -133,8 +134,8 @@ class LoraDecoder(Decoder):
         return found
 
     def initial(self, seed: int = 0) -> list[np.ndarray]:
-        """The adapters that PEFT begins with: uniform numbers up to 1 / sqrt(in), and zeros, so that nothing is added at
-        first."""
+        """The adapters that PEFT begins with: uniform numbers up to 1 / sqrt(in), and zeros, so that nothing is
+        added at first."""
         rng = np.random.default_rng(seed)
         found: list[np.ndarray] = []
         for name, shape in self.sizes().items():

@@ -71,7 +71,6 @@ class Adapters:
         return op.reshape(op.call_te(_up, low, up, self.ids, out, name="adapter_up"), y.shape)
 
 
-
 class SharedAdapters(Adapters):
     """Adapters that all tokens of a call have, written with operators that have gradients: those that are trained.
     `weights` are for each linear map `down` (rank, in) and the rows of `up` (out, rank) that are its own, in a dtype of
@@ -87,6 +86,7 @@ class SharedAdapters(Adapters):
         down, up = self.weights[name]
         low = op.linear(op.astype(x, down.dtype), down) * self.scale
         return y + op.astype(op.linear(low, up), y.dtype)
+
 
 def _place(ids: Any, i: Any, weights: Any) -> tuple[Any, Any]:
     """Whether token i has an adapter, and its number, clamped."""

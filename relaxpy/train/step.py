@@ -46,6 +46,9 @@ class Step:
     of steps done (`relaxpy.train.cosine`). With `clip_norm` gradients are scaled down so that all of them together are
     no longer than that (`torch.nn.utils.clip_grad_norm_`).
 
+    With `check_numbers` a step ends with an error that names the first operator that makes a NaN or an infinity of
+    finite numbers, with its line (`relaxpy.build`); it takes longer.
+
     With `donate` the new weights and state take over the memory of those before: what a step returned is overwritten by
     the next one that it is passed to (`w.copy()` keeps it). Arrays of the caller are copied once, and never changed.
     """
@@ -61,8 +64,9 @@ class Step:
         schedule: Callable[[int], float] | None = None,
         clip_norm: float | None = None,
         packed: Sequence[str] = (),
+        check_numbers: bool = False,
     ) -> None:
-        self.packed = tuple(packed)
+        self.packed, self.has_aux, self.check_numbers = tuple(packed), has_aux, check_numbers
         self.donate, self.schedule, self.clip_norm = donate, schedule, clip_norm
         if isinstance(loss, Function):
             name = str(loss.attrs.get("global_symbol", "main"))
@@ -103,7 +107,9 @@ class Step:
         state = Var("state", TupleType([TensorType((), "int64"), slots]))
         every = list(dict.fromkeys(self.optimizers))
         lr = Var("lr", TupleType([TensorType((), "float32")] * len(every)))
-        with bb.function("step", [*given, state, lr]):
+        frozen = [var for var in given if var.name in self.packed]
+        inputs = [var for var in given if var.name not in self.packed]
+        with bb.function("step", [*inputs, state, lr, *frozen]):
             b = Rule(bb.emit)
             value, gradients = b.fields(bb.emit(Call(GlobalVar(called), tuple(given))))
             done, old = b.fields(state)
@@ -143,7 +149,9 @@ class Step:
     def build(self, target: Target | str = "llvm", **options: Any) -> Executable:
         """The executable, whose function is `step`: of the parameters of the loss, the state, a tuple of learning
         rates, one for each optimiser, and what is packed. `options` are those of `relaxpy.build`."""
-        return build(self.mod, target, pack=self.packed or False, **options)
+        return build(
+            self.mod, target, pack=self.packed or False, check_numbers=self.check_numbers, **options
+        )
 
     def use(self, vm: VirtualMachine) -> None:
         """Make the steps on this machine, of an executable of `build`."""

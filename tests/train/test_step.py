@@ -24,6 +24,7 @@ from relaxpy.train import (
     cosine,
     linear,
 )
+from tests.sweeps import quick_target
 
 MLP = relaxpy.parse("""
 @R.function
@@ -392,3 +393,24 @@ def test_wrong_arguments() -> None:
     step = Step(mlp, SGD(), (0, 1))
     with pytest.raises(UsageError, match="trains 2 parameters, got 1 weights"):
         step([np.zeros((64, 32), np.float32)], step.start([]))
+
+
+def test_packed_weights_stay() -> None:
+    """Weights that are packed come last, whatever a packer makes of them, and are not trained."""
+    step = Step(mlp, SGD(0.1), (0, 1), packed=("w2", "b2"))
+    vm = relaxpy.VirtualMachine(step.build(quick_target()))
+    step.use(vm)
+    w1, b1, w2, b2 = weights()
+    packed = vm.pack({"w2": w2, "b2": b2})["step"]
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((7, 64), np.float32), rng.integers(0, 10, 7)
+    loss, new, _ = step([w1, b1], step.start([w1, b1]), x, y, packed=packed)
+    w = [torch.tensor(each, requires_grad=n < 2) for n, each in enumerate((w1, b1, w2, b2))]
+    wanted = theirs(w, x, y)
+    torch.autograd.backward(wanted)
+    np.testing.assert_allclose(loss.numpy(), wanted.detach().numpy(), rtol=1e-5)
+    for own, each in zip(new, w[:2], strict=True):
+        assert each.grad is not None
+        np.testing.assert_allclose(
+            own.numpy(), (each - 0.1 * each.grad).detach().numpy(), atol=1e-6
+        )
