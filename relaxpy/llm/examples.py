@@ -173,8 +173,9 @@ def batches(
             for each in sorted(order[at : at + together], key=about.__getitem__)
         ]
         groups = [rows[at : at + size] for at in range(0, len(rows), size)]
-        for group in (groups[n] for n in rng.permutation(per_epoch)[number:]):
-            yield _batch([examples[n] for n in group])
+        turns: list[int] = rng.permutation(per_epoch).tolist()
+        for turn in turns[number:]:
+            yield _batch([examples[n] for n in groups[turn]])
             start += 1
 
 
