@@ -3,7 +3,7 @@
 
     tuned = load_tuned("TinyLlama-1.1B-Chat-v1.0", AdamW(2e-4), Lora(rank=16))
     weights, state = tuned.model.initial(), tuned.step.start(())
-    loss, weights, state = tuned.step(weights, state, input_ids, labels, packed=tuned.packed)
+    loss, weights, state = tuned.step(weights, state, input_ids, labels, packed=tuned.packed["step"])
     tuned.save("adapter", weights)
 
 The whole step (the decoder's loss, the gradients of the adapters, the optimiser) is one executable for all batch sizes
@@ -24,7 +24,7 @@ from relaxpy.models.adapters import save_adapter
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.loaded import Scheme, as_stored, source_facts, stored_tensors
 from relaxpy.models.lora import EVERY, LoraDecoder, adapted_modules, target_modules
-from relaxpy.runtime import VirtualMachine
+from relaxpy.runtime import PackedWeights, VirtualMachine
 from relaxpy.target import Target
 from relaxpy.train import Optimizer, Step
 
@@ -46,8 +46,8 @@ class Tuned:
 
     model: LoraDecoder
     step: Step
-    packed: Sequence[Any]
-    """The decoder's weights, the last argument of a step."""
+    packed: PackedWeights
+    """The decoder's weights, the last arguments of a step."""
     lora: Lora
     place: str
     """The checkpoint."""
@@ -77,9 +77,11 @@ def load_tuned(
     target: str | Target = "llvm",
     keep: bool = True,
     check_numbers: bool = False,
+    accumulate: bool = False,
 ) -> Tuned:
     """The decoder of a checkpoint, a folder or a GGUF file, ready to train its adapters. Without a scheme its weights
-    are as the checkpoint has them, and computed in float32. `keep` as in `load_decoder`, `check_numbers` as in `Step`.
+    are as the checkpoint has them, and computed in float32. `keep` as in `load_decoder`, `check_numbers` and
+    `accumulate` as in `Step`.
 
     Raises: UsageError as `load_decoder` does, and (`bad-config`) for a model with an encoder, a rank below 1, or
     targets that are none.
@@ -111,6 +113,7 @@ def load_tuned(
         clip_norm=clip_norm,
         packed=frozen,
         check_numbers=check_numbers,
+        accumulate=accumulate,
     )
     facts = source_facts(checkpoint, config, in_codes)
     vm = VirtualMachine(step.build(target, cache=keep))
@@ -118,4 +121,4 @@ def load_tuned(
     tensors, names = stored_tensors(checkpoint, facts)
     keep = keep and facts["identity"] is not None
     packed = vm.pack(tensors, names=names, keep=keep, unused=facts["unused"])
-    return Tuned(model, step, packed["step"], lora, str(checkpoint.place))
+    return Tuned(model, step, packed, lora, str(checkpoint.place))

@@ -65,6 +65,13 @@ which --resume goes on, and the losses as a picture, loss.svg. One executable tr
 @click.option(
     "--batch", type=click.IntRange(min=1), default=4, show_default=True, help="Examples of a step."
 )
+@click.option(
+    "--accumulate",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Batches whose gradients are summed for a step.",
+)
 @click.option("--length", type=click.IntRange(min=2), default=512, show_default=True,
               help="The most tokens of an example.")  # fmt: skip
 @click.option("--rate", "--lr", type=click.FloatRange(min=0, min_open=True), default=2e-4, show_default=True,
@@ -95,6 +102,7 @@ def finetune(
     epochs: int,
     steps: int | None,
     batch: int,
+    accumulate: int,
     length: int,
     rate: float,
     schedule: str,
@@ -134,7 +142,7 @@ def finetune(
     examples, cut = cut_examples(read_examples(data, tokenizer), length)
     if cut:
         notes.print(f"note: {cut} of {len(examples)} examples were cut to {length} tokens")
-    total = steps or epochs * batches_of(examples, batch)
+    total = steps or -(-epochs * batches_of(examples, batch) // accumulate)
     factor = (
         constant(warmup)
         if schedule == "constant"
@@ -151,6 +159,7 @@ def finetune(
             target=target,
             keep=not no_cache,
             check_numbers=check_numbers,
+            accumulate=accumulate > 1,
         )  # fmt: skip
     ready = time.perf_counter()
     weights, state = tuned.model.initial(seed), None
@@ -166,9 +175,10 @@ def finetune(
     trained = fit(
         tuned.step,
         weights,
-        batches(examples, batch, seed, done),
+        batches(examples, batch, seed, done * accumulate),
         state=state,
         steps=total - done,
+        accumulate=accumulate,
         packed=tuned.packed,
         progress=None if notes.is_terminal else False,
     )

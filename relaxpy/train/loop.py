@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from relaxpy.errors import UsageError
-from relaxpy.train.step import Step
+from relaxpy.train.step import ADD, STEP, Step
 
 
 @dataclass(frozen=True)
@@ -49,25 +50,33 @@ def fit(
     *,
     state: Any = None,
     steps: int | None = None,
-    packed: Sequence[Any] = (),
+    accumulate: int = 1,
+    packed: Mapping[str, Sequence[Any]] | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
 ) -> Trained:
     """Make a step for each batch, the arguments of the loss beside its weights, until there are no more, `steps` were
-    done, or a callback ends it. `state` is that of an earlier training, which goes on. A bar shows loss and time on a
-    terminal, unless `progress` says otherwise.
+    done, or a callback ends it. `state` is that of an earlier training, which goes on. With `accumulate` so many
+    batches are a step, of the mean of their gradients (`Step(…, accumulate=True)`). `packed` is what `vm.pack` made. A
+    bar shows loss and time on a terminal, unless `progress` says otherwise.
 
     Raises: UsageError (`not-a-number`) for a loss that is no finite number, with the number of the step."""
     found = Trained(weights, step.start(weights) if state is None else state)
-    before = int(np.asarray(found.state[0]))
+    before, own = int(np.asarray(found.state[0])), packed or {}
     with _bar(progress, steps) as show:
-        for number, batch in enumerate(batches, before + 1):
+        for number, (*parts, batch) in enumerate(_groups(batches, accumulate), before + 1):
             if steps is not None and number > before + steps:
                 break
+            results: list[Any] = []
+            sums: Any = None
+            for part in parts:
+                result, sums = step.add(found.weights, sums, *part, packed=own.get(ADD, ()))
+                results.append(result)
             result, found.weights, found.state = step(
-                found.weights, found.state, *batch, packed=packed
+                found.weights, found.state, *batch, packed=own.get(STEP, ()), sums=sums
             )
-            loss = float(np.asarray(result[0] if step.has_aux else result))
+            values = [each[0] if step.has_aux else each for each in (*results, result)]
+            loss = sum(float(np.asarray(each)) for each in values) / len(values)
             if not math.isfinite(loss):
                 raise UsageError(
                     "not-a-number",
@@ -81,6 +90,15 @@ def fit(
                 found.ended = True
                 break
     return found
+
+
+def _groups(batches: Iterable[Sequence[Any]], size: int) -> Iterator[list[Sequence[Any]]]:
+    """The batches of each step; the last ones may be fewer."""
+    if size < 1:
+        raise UsageError("arguments", f"accumulate is a positive number of batches, got {size}")
+    rest = iter(batches)
+    while group := list(islice(rest, size)):
+        yield group
 
 
 def early_stop(patience: int, measure: Callable[[Report], float] | None = None) -> Callback:

@@ -18,7 +18,7 @@ from tests.models.family_checkpoints import checkpoint
 
 LINES = [{"prompt": f"{n} and one?", "completion": f" {n + 1}."} for n in range(5)]
 OPTIONS = (
-    "--module", "query", "--batch", "2", "--rate", "0.01", "--schedule", "constant", "--json",
+    "--module", "query", "--batch", "2", "--accumulate", "2", "--rate", "0.01", "--schedule", "constant", "--json",
     "--target", "llvm -opt-level=0",
 )  # fmt: skip
 

@@ -62,7 +62,7 @@ def beside_peft(tuned: Tuned, reference: Any, folder: Path, steps: int = 4) -> l
         optimizer.zero_grad()
         torch.autograd.backward(wanted)
         optimizer.step()
-        loss, weights, state = tuned.step(weights, state, ids, labels, packed=tuned.packed)
+        loss, weights, state = tuned.step(weights, state, ids, labels, packed=tuned.packed["step"])
         np.testing.assert_allclose(loss.numpy(), wanted.detach().numpy(), rtol=1e-4)
     return weights
 

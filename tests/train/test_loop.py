@@ -75,3 +75,20 @@ def test_a_loss_that_is_no_number(step: Step) -> None:
     with pytest.raises(RelaxError, match=r"NaN or infinite.*\n.*<text>:4") as found:
         fit(checked, [np.ones(3, np.float32)], wrong)
     assert found.value.code == "not-a-number"
+
+
+def test_several_batches_are_a_step() -> None:
+    """Their mean gradient; the last step has those that are left."""
+    found = Step(LINE.main, SGD(0.1), (0,), accumulate=True)
+    found.use(relaxpy.VirtualMachine(found.build(quick_target())))
+    start, even = [np.zeros(3, np.float32)], [batch(2 * n) for n in range(5)]
+    parts = fit(found, start, even, accumulate=2)
+    together = [
+        tuple(np.concatenate(pair) for pair in zip(*even[n : n + 2], strict=True))
+        for n in (0, 2, 4)
+    ]
+    whole = fit(found, start, together)
+    np.testing.assert_allclose(parts.losses, whole.losses, rtol=1e-5)
+    np.testing.assert_allclose(parts.weights[0].numpy(), whole.weights[0].numpy(), rtol=1e-5)
+    with pytest.raises(UsageError, match="accumulate is a positive number"):
+        fit(found, start, even, accumulate=0)

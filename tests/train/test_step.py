@@ -414,3 +414,30 @@ def test_packed_weights_stay() -> None:
         np.testing.assert_allclose(
             own.numpy(), (each - 0.1 * each.grad).detach().numpy(), atol=1e-6
         )
+
+
+def test_parts_of_a_batch() -> None:
+    """Three parts of equal size are one batch; a part alone is a step as always."""
+    step = Step(mlp, AdamW(0.01), (0, 1, 2, 3), accumulate=True, clip_norm=0.5)
+    vm = relaxpy.VirtualMachine(step.build(quick_target()))
+    step.use(vm)
+    plain = Step(mlp, AdamW(0.01), (0, 1, 2, 3), clip_norm=0.5)
+    plain.use(relaxpy.VirtualMachine(plain.build(quick_target())))
+    rng, sums = np.random.default_rng(1), None
+    x, y = rng.standard_normal((15, 64), np.float32), rng.integers(0, 10, 15)
+    w: Any = weights()
+    losses: list[float] = []
+    for at in (0, 5):
+        loss, sums = step.add(w, sums, x[at : at + 5], y[at : at + 5])
+        losses.append(float(loss.numpy()))
+    loss, w, state = step(w, step.start(w), x[10:], y[10:], sums=sums)
+    losses.append(float(loss.numpy()))
+    whole, other, theirs = plain(weights(), plain.start(weights()), x, y)
+    np.testing.assert_allclose(np.mean(losses), float(whole.numpy()), rtol=1e-5)
+    for _ in range(2):
+        for a, b in zip(w, other, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5)
+        _, w, state = step(w, state, x, y)
+        _, other, theirs = plain(other, theirs, x, y)
+    with pytest.raises(UsageError, match="sums no gradients"):
+        plain.add(other, None, x, y)
