@@ -148,6 +148,7 @@ ATTRIBUTES = {
     "relaxpy/tir/writer/recurrent.py Row": 16,
     "relaxpy/tir/writer/sampling.py _Draw": 13,
     "relaxpy/transform/quantize_weights.py _Quantizer": 13,
+    "relaxpy/train/step.py Step": 13,
 }
 """Classes whose methods set more attributes of `self`, and how many."""
 
