@@ -88,8 +88,7 @@ def test_a_family_is_trained_as_peft_trains_it(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_base_in_4_bits(tmp_path: Path) -> None:
-    """The weights are codes, and the losses those of transformers on what the codes mean. No float32 copy of a weight
-    is in memory between the forward and the backward pass."""
+    """The weights are codes, and the losses those of transformers on what the codes mean."""
     checkpoint("llama", tmp_path / "base", num_hidden_layers=1)
     scheme = Scheme(4, activations=None)
     reference = with_rounded_weights(tmp_path / "base", tmp_path / "rounded", scheme)
