@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from relaxpy.checkpoints.config_file import ADAPTER_CONFIG, read_fields
 from relaxpy.errors import UsageError
-from relaxpy.models.checkpoint import read_tensors
+from relaxpy.files import replacing, write_text
+from relaxpy.models.checkpoint import read_tensors, safetensors_numpy
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
@@ -66,6 +68,41 @@ def load_adapter(directory: str | Path) -> Adapter:
             f"{ADAPTER_CONFIG} says r = {rank}, but {wrong[0]} has the shape {tensors[wrong[0]].shape}",
         )
     return tensors, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def save_adapter(
+    directory: str | Path,
+    tensors: Mapping[str, np.ndarray],
+    *,
+    rank: int,
+    alpha: float,
+    target_modules: Sequence[str],
+    base: str = "",
+    fan_in_fan_out: bool = False,
+) -> None:
+    """Write an adapter as PEFT does: tensors by PEFT's names (`LoraDecoder.tensors`), and what they are adapters of.
+    `base` names the checkpoint, and `fan_in_fan_out` says that it has weights as (in, out), as GPT-2's. Raises:
+    UsageError without the package safetensors."""
+    safetensors = safetensors_numpy()
+    config = {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": fan_in_fan_out,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "peft_type": "LORA",
+        "r": rank,
+        "target_modules": sorted(target_modules),
+        "task_type": "CAUSAL_LM",
+    }
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: np.ascontiguousarray(each) for name, each in tensors.items()}
+    with replacing(folder / ADAPTER_WEIGHTS) as beside:
+        safetensors.save_file(contiguous, beside, {"format": "pt"})
+    write_text(folder / ADAPTER_CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def _problems(config: Mapping[str, Any]) -> list[str]:

@@ -108,6 +108,17 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
         raise UsageError("bad-checkpoint", f"{path} cannot be read: {error}") from None
 
 
+def safetensors_numpy() -> Any:
+    """The module that writes safetensors files. Raises: UsageError without the package."""
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise UsageError(
+            "extra-missing", "writing weights needs the package safetensors", help=EXTRA_HELP
+        ) from None
+    return safetensors.numpy
+
+
 def gather(
     tensors: Mapping[str, np.ndarray],
     sources: Mapping[str, Source],

@@ -30,7 +30,7 @@ from relaxpy.errors import UsageError, wrong_weights
 from relaxpy.ir import Dim, DType
 from relaxpy.models.adapters import Adapter
 from relaxpy.models.checkpoint import Source, gather
-from relaxpy.models.decoder_config import LINEARS, DecoderConfig
+from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.vision import with_rows
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
@@ -47,6 +47,7 @@ Angles = tuple[nn.Tensor, nn.Tensor] | None
 
 NO_ADAPTERS = nn.Adapters(None, {})
 """Of a call without adapters."""
+_NONE: Mapping[int, nn.Adapters] = {}
 
 
 class Norm(nn.RMSNorm):
@@ -94,23 +95,19 @@ class Attention(nn.Module):
         sinks = nn.Parameter((config.num_attention_heads,), dtype)
         self.sinks = sinks if config.attention_sinks else None
 
-    def forward(self, x: nn.Tensor, angles: Angles, cache: Cache | None) -> tuple[nn.Tensor, Cache]:
+    def forward(
+        self, x: nn.Tensor, angles: Angles, cache: Cache | None, adapters: nn.Adapters = NO_ADAPTERS
+    ) -> tuple[nn.Tensor, Cache]:
         """X is (batch, seq, hidden). Returns a tensor of the same shape, and the cache with the new tokens appended."""
-        query, key, value = self._projected(x, angles, NO_ADAPTERS)
+        query, key, value = self._projected(x, angles, adapters)
         if cache is not None:
             key = op.concat((cache[0], key), axis=1)
             value = op.concat((cache[1], value), axis=1)
-        if self.config.attention_soft_cap is not None or self.sinks is not None:
-            raise UsageError(
-                "bad-config",
-                "attention with a soft cap or sinks is computed over a paged cache only",
-                help="export `step` (step_spec), not `prefill` and `decode`",
-            )
-        mixed = op.nn.attention(
-            query, key, value, causal_mask="BottomRight", window_size=self.window or None,
-            scale=self.config.attention_scale,
+        mixed = nn.causal_attention(
+            query, key, value, window=self.window, scale=self.config.attention_scale,
+            soft_cap=self.config.attention_soft_cap, sinks=self.sinks,
         )  # fmt: skip
-        return self._output(x, mixed, NO_ADAPTERS), (key, value)
+        return self._output(x, mixed, adapters), (key, value)
 
     def step(
         self,
@@ -138,7 +135,8 @@ class Attention(nn.Module):
         width = self.config.head_dim
         if self.config.joined:
             shape = (batch, seq, self.config.num_attention_heads, 3 * width)
-            query, key, value = op.split(op.reshape(self.joined(x), shape), 3, axis=-1)
+            together = adapters.add("joined", x, self.joined(x))
+            query, key, value = op.split(op.reshape(together, shape), 3, axis=-1)
             return self._rotated(query, angles), self._rotated(key, angles), value
         all_heads = (batch, seq, self.config.num_attention_heads, width)
         shared = (batch, seq, self.config.num_key_value_heads, width)
@@ -211,10 +209,12 @@ class Layer(nn.Module):
         self.post_attention_norm = Norm(config, hidden) if config.post_norms else None
         self.post_norm = Norm(config, hidden) if config.post_norms else None
 
-    def forward(self, x: nn.Tensor, angles: Angles, cache: Cache | None) -> tuple[nn.Tensor, Cache]:
+    def forward(
+        self, x: nn.Tensor, angles: Angles, cache: Cache | None, adapters: nn.Adapters = NO_ADAPTERS
+    ) -> tuple[nn.Tensor, Cache]:
         """Arguments and result as in `Attention.forward`."""
-        mixed, grown = self.attention(self.attention_norm(x), angles, cache)
-        return self._after(x, mixed, NO_ADAPTERS), grown
+        mixed, grown = self.attention(self.attention_norm(x), angles, cache, adapters)
+        return self._after(x, mixed, adapters), grown
 
     def step(
         self,
@@ -280,9 +280,12 @@ class Decoder(nn.Module):
         x, cache = self._hidden(input_ids, cache)
         return self._last_logits(x), cache
 
-    def logits(self, input_ids: nn.Tensor) -> nn.Tensor:
-        """The logits after each token, (batch, seq, vocab) float32, for integers (batch, seq)."""
-        return self._logits(self._hidden(input_ids, None)[0])
+    def logits(
+        self, input_ids: nn.Tensor, adapters: Mapping[int, nn.Adapters] | None = None
+    ) -> nn.Tensor:
+        """The logits after each token, (batch, seq, vocab) float32, for integers (batch, seq). `adapters` are those of
+        each layer that has some."""
+        return self._logits(self._hidden(input_ids, None, adapters or {})[0])
 
     def step(
         self,
@@ -385,7 +388,10 @@ class Decoder(nn.Module):
         )
 
     def _hidden(
-        self, input_ids: nn.Tensor, cache: tuple[Cache, ...] | None
+        self,
+        input_ids: nn.Tensor,
+        cache: tuple[Cache, ...] | None,
+        adapters: Mapping[int, nn.Adapters] = _NONE,
     ) -> tuple[nn.Tensor, tuple[Cache, ...]]:
         past = Dim.of(0) if cache is None else cache[0][0].shape[1]
         config = self.config
@@ -401,7 +407,9 @@ class Decoder(nn.Module):
                 positions = op.check_range(positions, limit, "positions")
         x, grown = self._embedded(input_ids, positions), []
         for i, layer in enumerate(self.layers):
-            x, pair = layer(x, angles.get(config.rope_of(i)), None if cache is None else cache[i])
+            own = None if cache is None else cache[i]
+            rotation = angles.get(config.rope_of(i))
+            x, pair = layer(x, rotation, own, adapters.get(i, NO_ADAPTERS))
             grown.append(pair)
         return x, tuple(grown)
 
@@ -471,8 +479,8 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
     copies = nn.spec.Tensor((groups, "copies"), "int32")
     adapters: dict[str, Any] = {}
     if config.adapters:
-        shapes = {name: p.shape for name, p in Layer(config).named_parameters()}
-        sizes = [_shape_of(name, shapes) for name in config.adapters]
+        shapes = layer_shapes(config)
+        sizes = [shapes[name] for name in config.adapters]
         of_layer = [nn.Adapters.spec(width, out, config.dtype) for out, width in sizes]
         layers = nn.spec.Tuple([nn.spec.Tuple(of_layer)] * config.num_hidden_layers)
         adapters = {"ids": nn.spec.Tensor(("count",), "int32"), "adapters": layers}
@@ -496,21 +504,14 @@ def step_spec(config: DecoderConfig) -> dict[str, dict[str, Any]]:
     return found if vision is None else {**found, "encode_picture": vision.spec()}
 
 
-def _shape_of(linear: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
-    """The shape (out, in) of the weight of a linear map of a layer."""
-    (found,) = (shape for name, shape in shapes.items() if name.endswith(f".{linear}.weight"))
-    rows, columns = found
-    return rows, columns
-
-
-def _place_in_checkpoint(config: DecoderConfig, linear: str, out: int) -> tuple[str, int, int, int]:
-    """Where a linear map of a layer is in a checkpoint: its name there, its first row, the one after its last, and the
-    number of all rows."""
-    for name, sizes in config.joined_maps().items():
-        if linear in sizes and set(sizes) <= set(config.adapters):
-            before = list(sizes.values())[: list(sizes).index(linear)]
-            return name, sum(before), sum(before) + out, sum(sizes.values())
-    return LINEARS[linear], 0, out, out
+def layer_shapes(config: DecoderConfig) -> dict[str, tuple[int, int]]:
+    """The shape (out, in) of the weight of each linear map of a layer."""
+    shapes = {name: p.shape for name, p in Layer(config).named_parameters()}
+    found: dict[str, tuple[int, int]] = {}
+    for linear in config.linears:
+        (own,) = (shape for name, shape in shapes.items() if name.endswith(f".{linear}.weight"))
+        found[linear] = own[0], own[1]
+    return found
 
 
 def stack_adapters(
@@ -524,7 +525,7 @@ def stack_adapters(
     `config.adapters` names all maps that are joined there. Raises: UsageError (`bad-weights`) that lists tensors of
     other maps and of other shapes.
     """
-    shapes = {name: p.shape for name, p in Layer(config).named_parameters()}
+    shapes, places = layer_shapes(config), config.linear_sources()
     ranks = [len(x) for tensors, _ in checkpoints for n, x in tensors.items() if ".lora_A." in n]
     rank, count = max(ranks, default=0), len(checkpoints)
     problems: list[str] = []
@@ -533,11 +534,15 @@ def stack_adapters(
     for i in range(config.num_hidden_layers):
         pairs = []
         for linear in config.adapters:
-            out, width = _shape_of(linear, shapes)
+            out, width = shapes[linear]
             dtype = DType(config.dtype).numpy
             pair = np.zeros((count, rank, width), dtype), np.zeros((count, out, rank), dtype)
-            name, start, end, rows = _place_in_checkpoint(config, linear, out)
-            place = f"model.layers.{i}.{name}"
+            source = places[i, linear]
+            together = {name for name in config.linears if places[i, name].name == source.name}
+            if not together <= {*config.adapters}:
+                pairs.append(pair)  # a part of a joined map, which has no adapter of its own
+                continue
+            place, (start, end, rows) = source.name, source.rows or (0, out, out)
             for number, (tensors, scale) in enumerate(checkpoints):
                 own = {
                     half: name

@@ -7,7 +7,7 @@ are not where those of Llama are (`DecoderConfig.sources`). `relaxpy.models.deco
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -169,20 +169,16 @@ class DecoderConfig:
             raise UsageError(
                 "bad-config", "joined queries, keys and values are as many, and not normalised"
             )
-        absent = {"query", "key", "value"} if self.joined else set[str]()
-        absent |= set() if self.gated else {"gate"}
-        if self.num_experts:
-            absent |= {"gate", "up", "down"}
-            if not 1 <= self.num_experts_per_tok <= self.num_experts:
-                raise UsageError(
-                    "bad-config",
-                    f"{self.num_experts_per_tok} experts for a token, of {self.num_experts}",
-                )
-        if unknown := sorted({*self.adapters} - ({*LINEARS} - absent)):
+        if self.num_experts and not 1 <= self.num_experts_per_tok <= self.num_experts:
+            raise UsageError(
+                "bad-config",
+                f"{self.num_experts_per_tok} experts for a token, of {self.num_experts}",
+            )
+        if unknown := sorted({*self.adapters} - {*self.linears}):
             raise UsageError(
                 "bad-config",
                 f"no linear map is named {', '.join(unknown)}",
-                help=f"adapters are of {', '.join(name for name in LINEARS if name not in absent)}",
+                help=f"adapters are of {', '.join(self.linears)}",
             )
         if len(self.sliding_windows) not in (0, self.num_hidden_layers):
             raise UsageError(
@@ -197,6 +193,30 @@ class DecoderConfig:
     def page_dtype(self) -> str:
         """Dtype of the keys and values in the paged cache."""
         return self.cache_dtype or self.dtype
+
+    @property
+    def linears(self) -> tuple[str, ...]:
+        """The linear maps of every layer, which take adapters: of `LINEARS`, and "joined"."""
+        absent = {"query", "key", "value"} if self.joined else set[str]()
+        absent |= set() if self.gated else {"gate"}
+        absent |= {"gate", "up", "down"} if self.num_experts else set()
+        own = tuple(name for name in LINEARS if name not in absent)
+        return ("joined", *own) if self.joined else own
+
+    def linear_sources(self) -> dict[tuple[int, str], Source]:
+        """Where each linear map of each layer is in a checkpoint: the source of its weight, by transformers' name of
+        the module."""
+        places = {
+            name: f"{'feed_forward' if LINEARS.get(name, '').startswith('mlp') else 'attention'}.{name}"
+            for name in self.linears
+        }
+        found: dict[tuple[int, str], Source] = {}
+        sources = self.sources()
+        for i in range(self.num_hidden_layers):
+            for name, place in places.items():
+                source = sources[f"layers.{i}.{place}.weight"]
+                found[i, name] = replace(source, name=source.name.removesuffix(".weight"))
+        return found
 
     @property
     def windows(self) -> tuple[int, ...]:

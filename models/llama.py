@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.models.decoder import (
-    LINEARS,
     Decoder,
-    DecoderConfig,
     load_weights,
     sources,
     spec,
     stack_adapters,
     step_spec,
 )
+from relaxpy.models.decoder_config import LINEARS, DecoderConfig
 
 __all__ = [
     "LINEARS", "TINY", "Llama", "LlamaConfig", "load_weights", "sources", "spec", "stack_adapters", "step_spec",

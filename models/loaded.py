@@ -187,7 +187,7 @@ def load_decoder(
     checkpoint = open_checkpoint(place)
     scheme = scheme or Scheme.of(checkpoint)
     vm, facts = kept_or_built(checkpoint, scheme, target, keep, _built)
-    tensors, names = _tensors(checkpoint, facts)
+    tensors, names = stored_tensors(checkpoint, facts)
     keep = keep and facts["identity"] is not None
     packed = vm.pack(tensors, names=names, keep=keep, unused=facts["unused"])
     return LoadedDecoder(
@@ -236,7 +236,7 @@ def load_adapters(
     return stack_adapters(config, [load_adapter(each) for each in folders])
 
 
-def _tensors(
+def stored_tensors(
     checkpoint: Checkpoint, facts: Mapping[str, Any]
 ) -> tuple[Tensors, dict[str, str | Source]]:
     """The tensors of a checkpoint as the executable takes them, and those of each parameter. The codes of a quantised
@@ -276,13 +276,9 @@ def _built(
 
     scheme = scheme.on(target)
     config = scheme.applied(checkpoint)
-    sources = config.sources_in(checkpoint.tensors)
     mod, in_codes = decoder_program(checkpoint, config, scheme)
     facts = {
-        "sources": {name: astuple(each) for name, each in sources.items()},
-        "in_codes": in_codes,
-        "identity": identity_of(checkpoint),
-        "unused": sorted(config.ignored()),
+        **source_facts(checkpoint, config, in_codes),
         "vocab_size": config.vocab_size,
         "page_size": config.page_size,
         "positions": config.max_position_embeddings,
@@ -292,6 +288,19 @@ def _built(
         "pictures": _picture_facts(config),
     }
     return build(mod, target, pack=True, cache=keep), facts
+
+
+def source_facts(
+    checkpoint: Checkpoint, config: DecoderConfig, in_codes: Sequence[str]
+) -> dict[str, Any]:
+    """What `stored_tensors` reads of a program's weights, and what packing them needs."""
+    sources = config.sources_in(checkpoint.tensors)
+    return {
+        "sources": {name: astuple(each) for name, each in sources.items()},
+        "in_codes": list(in_codes),
+        "identity": identity_of(checkpoint),
+        "unused": sorted(config.ignored()),
+    }
 
 
 def _encoder_facts(config: DecoderConfig) -> dict[str, Any]:
@@ -335,15 +344,12 @@ def decoder_program(
     """The functions of a decoder, before they are lowered, and the parameters that keep the codes of the checkpoint.
     `config` may have fewer layers than the checkpoint; the scheme is that of a target (`Scheme.on`)."""
     from relaxpy import nn
-    from relaxpy.ir.expr import Var
     from relaxpy.models.decoder import Decoder, step_spec
     from relaxpy.models.encoder_decoder import (
         EncoderDecoder,
         EncoderDecoderConfig,
         encoder_decoder_spec,
     )
-    from relaxpy.op.weight_scheme import WeightScheme
-    from relaxpy.transform import CastWeights, QuantizeWeights
 
     model: nn.Module
     if isinstance(config, EncoderDecoderConfig):
@@ -351,6 +357,18 @@ def decoder_program(
     else:
         model, functions = Decoder(config), step_spec(config)
     mod, _ = model.export({**functions, "sample": nn.sampling_spec(config.vocab_size)})
+    return as_stored(mod, checkpoint, config, scheme)
+
+
+def as_stored(
+    mod: IRModule, checkpoint: Checkpoint, config: DecoderConfig, scheme: Scheme
+) -> tuple[IRModule, list[str]]:
+    """The functions of a decoder on weights as a checkpoint has them, or a scheme quantises them, and the parameters
+    that keep the codes of the checkpoint."""
+    from relaxpy.ir.expr import Var
+    from relaxpy.op.weight_scheme import WeightScheme
+    from relaxpy.transform import CastWeights, QuantizeWeights
+
     sources = config.sources_in(checkpoint.tensors)
     stored = {
         parameter.replace(".", "_"): (parameter, checkpoint.tensors[source.names[0]])

@@ -53,6 +53,7 @@ COMMANDS = {
     "download": Entry("Download a model of the Hugging Face hub."),
     "web": Entry("Write a model as a site that runs it with WebGPU."),
     "quantize": Entry("Write a quantised copy of a checkpoint, or an executable of integers."),
+    "finetune": Entry("Train adapters of a language model on examples."),
     "embed": Entry("Compute embeddings of sentences and pictures with a transformer."),
     "classify": Entry("Tell what pictures show."),
     "plan": Entry("Show the memory that a program needs."),
@@ -77,7 +78,7 @@ _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
     "pull": "download", "get": "download", "complete": "generate", "ask": "chat", "repl": "chat",
-    "whisper": "transcribe",
+    "whisper": "transcribe", "train": "finetune", "lora": "finetune",
 }  # fmt: skip
 """Command names of other programs → the corresponding command here."""
 

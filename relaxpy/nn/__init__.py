@@ -41,8 +41,8 @@ from relaxpy.nn.activation import (
     Softsign,
     Tanh,
 )
-from relaxpy.nn.adapters import Adapters
-from relaxpy.nn.attention import MultiheadAttention
+from relaxpy.nn.adapters import Adapters, SharedAdapters
+from relaxpy.nn.attention import MultiheadAttention, causal_attention
 from relaxpy.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from relaxpy.nn.conv import (
     Conv1d,
@@ -253,6 +253,7 @@ __all__ = [
     "Rope",
     "RotaryEmbedding",
     "Sequential",
+    "SharedAdapters",
     "SiLU",
     "Sigmoid",
     "Softmax",
@@ -269,6 +270,7 @@ __all__ = [
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "causal_attention",
     "check_pages",
     "copy_pages",
     "op",

@@ -71,6 +71,23 @@ class Adapters:
         return op.reshape(op.call_te(_up, low, up, self.ids, out, name="adapter_up"), y.shape)
 
 
+class SharedAdapters(Adapters):
+    """Adapters that all tokens of a call have, written with operators that have gradients: those that are trained.
+    `weights` are for each linear map `down` (rank, in) and the rows of `up` (out, rank) that are its own, in a dtype of
+    their own; a result has `scale` times what they add."""
+
+    def __init__(self, weights: Mapping[str, Pair], scale: float) -> None:
+        self.ids, self.weights, self.scale = None, dict(weights), scale
+
+    def add(self, name: str, x: Value, y: Tensor) -> Tensor:
+        """`y`, the result (..., out) of the linear map on x (..., in), plus scale * up @ (down @ x)."""
+        if name not in self.weights:
+            return y
+        down, up = self.weights[name]
+        low = op.linear(op.astype(x, down.dtype), down) * self.scale
+        return y + op.astype(op.linear(low, up), y.dtype)
+
+
 def _place(ids: Any, i: Any, weights: Any) -> tuple[Any, Any]:
     """Whether token i has an adapter, and its number, clamped."""
     own = te.cast(ids(i), "int64")

@@ -156,3 +156,50 @@ class MultiheadAttention(Module):
         if mask.dtype != "bool":
             return mask
         return op.where(mask, op.full((), float("-inf"), like.dtype), op.zeros((), like.dtype))
+
+
+def causal_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    window: int = 0,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+    sinks: Tensor | Parameter | None = None,
+) -> Tensor:
+    """Attention of queries (batch, seq, heads, head), the last of the tokens, to keys and values (batch, tokens, key
+    heads, head) up to their own, of which the last `window` if it is not 0. `scale` is 1 / sqrt(head) by default.
+    Scores are soft_cap * tanh(score / soft_cap), if that is given, and `sinks` (heads,) are for each head a score more
+    in the softmax, that of no key. Returns a tensor of the query's shape."""
+    if soft_cap is None and sinks is None:
+        return op.nn.attention(
+            query, key, value, causal_mask="BottomRight", window_size=window or None, scale=scale
+        )
+    batch, seq, heads, width = query.shape
+    tokens, shared = key.shape[1], key.shape[2]
+    groups = heads // shared
+    by_head = op.reshape(query, (batch, seq, shared, groups, width))
+    by_head = op.astype(op.permute_dims(by_head, (0, 2, 3, 1, 4)), "float32")
+    keys = op.astype(op.permute_dims(key, (0, 2, 3, 1)), "float32")
+    values = op.astype(op.permute_dims(value, (0, 2, 1, 3)), "float32")
+    factor = scale if scale is not None else 1 / math.sqrt(int(str(width)))
+    scores = op.matmul(by_head, op.expand_dims(keys, 2)) * factor
+    if soft_cap is not None:
+        scores = op.tanh(scores / soft_cap) * soft_cap
+    own = op.expand_dims(op.arange(tokens - seq, tokens), 1)
+    distance = own - op.expand_dims(op.arange(0, tokens), 0)
+    reached = op.greater_equal(distance, 0)
+    if window:
+        reached = op.logical_and(reached, op.less(distance, window))
+    scores = op.where(reached, scores, -math.inf)
+    if sinks is not None:
+        more = op.reshape(op.astype(sinks, "float32"), (1, shared, groups, 1, 1))
+        more = op.broadcast_to(more, (batch, shared, groups, seq, 1))
+        shares = op.nn.softmax(op.concat((scores, more), axis=-1), axis=-1)
+        shares = op.split(shares, [tokens], axis=-1)[0]
+    else:
+        shares = op.nn.softmax(scores, axis=-1)
+    mixed = op.matmul(shares, op.expand_dims(values, 2))
+    mixed = op.permute_dims(mixed, (0, 3, 1, 2, 4))
+    return op.astype(op.reshape(mixed, (batch, seq, heads, value.shape[3])), query.dtype)

@@ -112,6 +112,19 @@ class ExpertLinear(Op):
             found = found + bias[own].astype(wide)
         return np.asarray(found).astype(data.dtype)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        data, weight, experts, bias = args
+        (rows, depth), (_, choices, width) = b.dims(data), b.dims(ct)
+        one = b.reshape(ct, [rows * choices, width])
+        own = b.reshape(experts, [rows * choices, 1])
+        back = b.nn.expert_linear(one, b.permute_dims(weight, [0, 2, 1]), own)
+        of_data = b.sum(b.reshape(back, [rows, choices, depth]), axis=[1])
+        # rows that chose the same expert are added up, as rows of a table that take reads
+        factors = b.expand_dims(ct, -1), b.expand_dims(b.expand_dims(data, 1), 1)
+        of_weight = b.grad.take_backward(b.multiply(*factors), weight, experts, 0)
+        found = [of_data, of_weight, None]
+        return found if bias is None else [*found, b.grad.take_backward(ct, bias, experts, 0)]
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         x, w, b = rand(5, 8), rand(4, 6, 8), rand(4, 6)

@@ -8,6 +8,8 @@ value, weights, state = step(weights, state, x, y)
 
 from __future__ import annotations
 
+from relaxpy.train.curve import curve
+from relaxpy.train.loop import Report, Trained, early_stop, fit
 from relaxpy.train.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer
 from relaxpy.train.schedules import constant, cosine, linear
 from relaxpy.train.step import Step
@@ -19,8 +21,13 @@ __all__ = [
     "Lion",
     "Muon",
     "Optimizer",
+    "Report",
     "Step",
+    "Trained",
     "constant",
     "cosine",
+    "curve",
+    "early_stop",
+    "fit",
     "linear",
 ]

@@ -32,6 +32,8 @@ from relaxpy.transform.fresh_symbols import FreshSymbols
 from relaxpy.transform.gradient import Gradient
 
 GRADIENT = "value_and_grad"
+STEP, ADD = "step", "add"
+"""The functions of a step's executable."""
 
 
 class Step:
@@ -39,10 +41,18 @@ class Step:
 
     `loss` is a function (decorated, or `Module.main`) whose result is a float scalar; with `has_aux` a tuple of it and
     other values, and the step gives this tuple. `params` are the numbers of the parameters that are trained: tensors of
-    known sizes. All others are the batch. The step is built when it is first called, or by `build`. `optimizer` is one
+    known sizes. All others are the batch, but for those named in `packed`: weights that stay as they are, which
+    `VirtualMachine.pack` makes for an executable of `build`, and a call takes as `packed`. The step is built when it is
+    first called, unless `use` gave it a machine. `optimizer` is one
     for all of them, or one for each, in their order. `schedule` tells the factor of their learning rates for the number
     of steps done (`relaxpy.train.cosine`). With `clip_norm` gradients are scaled down so that all of them together are
     no longer than that (`torch.nn.utils.clip_grad_norm_`).
+
+    With `accumulate` gradients of parts of a batch can be summed before a step (`add`), so that a batch need not fit
+    into memory.
+
+    With `check_numbers` a step ends with an error that names the first operator that makes a NaN or an infinity of
+    finite numbers, with its line (`relaxpy.build`); it takes longer.
 
     With `donate` the new weights and state take over the memory of those before: what a step returned is overwritten by
     the next one that it is passed to (`w.copy()` keeps it). Arrays of the caller are copied once, and never changed.
@@ -58,7 +68,12 @@ class Step:
         donate: bool = True,
         schedule: Callable[[int], float] | None = None,
         clip_norm: float | None = None,
+        packed: Sequence[str] = (),
+        check_numbers: bool = False,
+        accumulate: bool = False,
     ) -> None:
+        self.accumulate = accumulate
+        self.packed, self.has_aux, self.check_numbers = tuple(packed), has_aux, check_numbers
         self.donate, self.schedule, self.clip_norm = donate, schedule, clip_norm
         if isinstance(loss, Function):
             name = str(loss.attrs.get("global_symbol", "main"))
@@ -90,18 +105,25 @@ class Step:
         private = mod.with_functions({**mod.functions, **inner})
         bb = BlockBuilder(private)
         fresh = FreshSymbols()
-        given = [
-            Var(p.name, fresh.rewrite_annotation(p.annotation), span=p.span) for p in derived.params
-        ]
+        given, inputs, frozen = self._given(derived, fresh)
         slots = TupleType(
             TupleType([t] * len(o.slots)) for t, o in zip(self.types, self.optimizers, strict=True)
         )
         state = Var("state", TupleType([TensorType((), "int64"), slots]))
         every = list(dict.fromkeys(self.optimizers))
         lr = Var("lr", TupleType([TensorType((), "float32")] * len(every)))
-        with bb.function("step", [*given, state, lr]):
+        sums = Var("sums", self._sums_type())
+        own = [sums] if self.accumulate else []
+        with bb.function("step", [*inputs, state, lr, *own, *frozen]):
             b = Rule(bb.emit)
             value, gradients = b.fields(bb.emit(Call(GlobalVar(called), tuple(given))))
+            if self.accumulate:
+                before, parts = b.fields(sums)
+                pairs = zip(b.fields(before), b.fields(gradients), strict=True)
+                means = [
+                    b.divide(b.add(s, g), b.astype(b.add(parts, 1.0), b.dtype(g))) for s, g in pairs
+                ]
+                gradients = bb.emit(Tuple(tuple(means)))
             done, old = b.fields(state)
             count = b.add(done, 1)
             rates = dict(zip(every, b.fields(lr), strict=True))
@@ -117,15 +139,45 @@ class Step:
                 states.append(Tuple(tuple(new)))
             result = Tuple((value, Tuple(tuple(weights)), Tuple((count, Tuple(tuple(states))))))
             bb.emit_func_output(bb.emit(result))
+        given_up = {"step": [*(given[number].name for number in self.params), state.name]}
+        if self.accumulate:
+            self._add_parts(bb, called, derived)
+            given_up[ADD] = [sums.name]
         made = bb.get()
         if not self.donate:
             return made
-        step = made.graph_functions["step"]
-        names = [*(given[number].name for number in self.params), state.name]
-        attrs = {**step.attrs, DONATED: names}
-        return made.with_functions(
-            {**made.functions, "step": dataclasses.replace(step, attrs=attrs)}
-        )
+        for name_of, names in given_up.items():
+            function = made.graph_functions[name_of]
+            attrs = {**function.attrs, DONATED: names}
+            made = made.with_function(name_of, dataclasses.replace(function, attrs=attrs))
+        return made
+
+    def _given(
+        self, derived: Function, fresh: FreshSymbols
+    ) -> tuple[list[Var], list[Var], list[Var]]:
+        """New parameters as those of the derivative: all of them, and of these the inputs and what is packed."""
+        given = [
+            Var(p.name, fresh.rewrite_annotation(p.annotation), span=p.span) for p in derived.params
+        ]
+        frozen = [var for var in given if var.name in self.packed]
+        return given, [var for var in given if var not in frozen], frozen
+
+    def _sums_type(self) -> TupleType:
+        """Sums of gradients, and of how many parts."""
+        return TupleType([TupleType(self.types), TensorType((), "float32")])
+
+    def _add_parts(self, bb: BlockBuilder, called: str, derived: Function) -> None:
+        """The function that sums the gradients of parts of a batch."""
+        given, inputs, frozen = self._given(derived, FreshSymbols())
+        sums = Var("sums", self._sums_type())
+        with bb.function(ADD, [*inputs, sums, *frozen]):
+            b = Rule(bb.emit)
+            value, gradients = b.fields(bb.emit(Call(GlobalVar(called), tuple(given))))
+            before, parts = b.fields(sums)
+            pairs = zip(b.fields(before), b.fields(gradients), strict=True)
+            new = Tuple(tuple(b.add(s, g) for s, g in pairs))
+            result = Tuple((value, Tuple((new, b.add(parts, 1.0)))))
+            bb.emit_func_output(bb.emit(result))
 
     def _clipped(self, b: Rule, gradients: Sequence[Expr]) -> Sequence[Expr]:
         """The gradients, of bounded length."""
@@ -136,10 +188,16 @@ class Step:
         factor = b.minimum(b.divide(self.clip_norm, b.add(length, 1e-6)), 1.0)
         return [b.multiply(g, b.astype(factor, b.dtype(g))) for g in gradients]
 
-    def build(self, target: Target | str | None = None) -> Executable:
-        """The executable, whose function is `step`: of the parameters of the loss, the state, and a tuple of learning
-        rates, one for each optimiser."""
-        return build(self.mod, target=target) if target is not None else build(self.mod)
+    def build(self, target: Target | str = "llvm", **options: Any) -> Executable:
+        """The executable, whose function is `step`: of the parameters of the loss, the state, a tuple of learning
+        rates, one for each optimiser, and what is packed. `options` are those of `relaxpy.build`."""
+        return build(
+            self.mod, target, pack=self.packed or False, check_numbers=self.check_numbers, **options
+        )
+
+    def use(self, vm: VirtualMachine) -> None:
+        """Make the steps on this machine, of an executable of `build`."""
+        self._vm = vm
 
     def start(self, weights: Sequence[Any]) -> Any:
         """The state before the first step."""
@@ -151,29 +209,63 @@ class Step:
         return np.asarray(0, np.int64), zeros
 
     def __call__(
-        self, weights: Sequence[Any], state: Any, *batch: Any, lr: float | None = None
+        self,
+        weights: Sequence[Any],
+        state: Any,
+        *batch: Any,
+        lr: float | None = None,
+        packed: Sequence[Any] = (),
+        sums: Any = None,
     ) -> tuple[Any, Any, Any]:
         """Make a step: (loss, new weights, new state). `lr` is the learning rate of all weights, if it is not their
-        optimisers'."""
+        optimisers'. `packed` is `vm.pack(…)["step"]`. `sums` are those of `add` for the other parts of the batch: the
+        gradient is the mean of all parts'."""
+        vm = self._machine()
+        if self.donate:
+            weights, state = (_own(each, vm) for each in (tuple(weights), state))
+        args = self._arguments(weights, batch)
+        factor = 1.0 if self.schedule is None else self.schedule(int(np.asarray(state[0])))
+        every = dict.fromkeys(self.optimizers)
+        rates = tuple(np.asarray((o.lr if lr is None else lr) * factor, np.float32) for o in every)
+        own = [_own(self._no_sums() if sums is None else sums, vm)] if self.accumulate else []
+        value, new, after = vm["step"](*args, state, rates, *own, *packed)
+        return value, new, after
+
+    def add(
+        self, weights: Sequence[Any], sums: Any, *batch: Any, packed: Sequence[Any] = ()
+    ) -> tuple[Any, Any]:
+        """The loss of a part of a batch, and the sums of gradients with its own; `sums` is None for the first part.
+        `packed` is `vm.pack(…)["add"]`. Raises: UsageError without `accumulate`."""
+        if not self.accumulate:
+            raise UsageError(
+                "arguments",
+                "the step sums no gradients",
+                help="make it with Step(…, accumulate=True)",
+            )
+        vm = self._machine()
+        given = _own(self._no_sums() if sums is None else sums, vm)
+        value, new = vm[ADD](*self._arguments(weights, batch), given, *packed)
+        return value, new
+
+    def _no_sums(self) -> Any:
+        return tuple(np.zeros(*_shape(t)) for t in self.types), np.zeros((), np.float32)
+
+    def _machine(self) -> VirtualMachine:
+        if self._vm is None:
+            self._vm = VirtualMachine(self.build())
+        return self._vm
+
+    def _arguments(self, weights: Sequence[Any], batch: Sequence[Any]) -> list[Any]:
+        """The parameters of the loss, but for what is packed."""
         if len(weights) != len(self.params):
             raise UsageError(
                 "arguments",
                 f"the step trains {len(self.params)} parameters, got {len(weights)} weights",
                 help="pass them as one sequence, before the state and the batch",
             )
-        if self._vm is None:
-            self._vm = VirtualMachine(self.build())
-        if self.donate:
-            weights, state = (_own(each, self._vm) for each in (tuple(weights), state))
-        trained = dict(zip(self.params, weights, strict=True))
-        rest = iter(batch)
+        trained, rest = dict(zip(self.params, weights, strict=True)), iter(batch)
         count = len(weights) + len(batch)
-        args = [trained[i] if i in trained else next(rest) for i in range(count)]
-        factor = 1.0 if self.schedule is None else self.schedule(int(np.asarray(state[0])))
-        every = dict.fromkeys(self.optimizers)
-        rates = tuple(np.asarray((o.lr if lr is None else lr) * factor, np.float32) for o in every)
-        value, new, after = self._vm["step"](*args, state, rates)
-        return value, new, after
+        return [trained[i] if i in trained else next(rest) for i in range(count)]
 
     def save(self, path: str | Path, weights: Sequence[Any], state: Any) -> None:
         """Write weights and state to a safetensors file, from which training goes on to the bit: weights by their

@@ -3,7 +3,8 @@
 Fusion groups a value with its post-dominator. The readers of a shared value have none that it could be fused into, so
 the value would be in memory, and its readers would be products of floats. Where the product has another factor that is
 decompressed (activations and weights that are both quantised), it is computed on what is compressed, if both are fused
-into it: one computation for each product costs nothing.
+into it: one computation for each product costs nothing. So it is with a weight that is decompressed of parameters
+alone: floats of all weights that a training step reads twice, forward and back, would be in memory between.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _shared(block: DataflowBlock, mod: IRModule) -> dict[int, list[int]]:
 
     def multiplies(user: int, number: int) -> bool:
         is_product = kinds[user] is PatternKind.OUTPUT_EWISE_FUSIBLE
-        return is_product and any(is_small(other) for other in needs[user] - {number})
+        others = needs[user] - {number}
+        return is_product and (not needs[number] or any(is_small(other) for other in others))
 
     return {
         number: users

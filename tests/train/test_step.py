@@ -24,6 +24,7 @@ from relaxpy.train import (
     cosine,
     linear,
 )
+from tests.sweeps import quick_target
 
 MLP = relaxpy.parse("""
 @R.function
@@ -392,3 +393,51 @@ def test_wrong_arguments() -> None:
     step = Step(mlp, SGD(), (0, 1))
     with pytest.raises(UsageError, match="trains 2 parameters, got 1 weights"):
         step([np.zeros((64, 32), np.float32)], step.start([]))
+
+
+def test_packed_weights_stay() -> None:
+    """Weights that are packed come last, whatever a packer makes of them, and are not trained."""
+    step = Step(mlp, SGD(0.1), (0, 1), packed=("w2", "b2"))
+    vm = relaxpy.VirtualMachine(step.build(quick_target()))
+    step.use(vm)
+    w1, b1, w2, b2 = weights()
+    packed = vm.pack({"w2": w2, "b2": b2})["step"]
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((7, 64), np.float32), rng.integers(0, 10, 7)
+    loss, new, _ = step([w1, b1], step.start([w1, b1]), x, y, packed=packed)
+    w = [torch.tensor(each, requires_grad=n < 2) for n, each in enumerate((w1, b1, w2, b2))]
+    wanted = theirs(w, x, y)
+    torch.autograd.backward(wanted)
+    np.testing.assert_allclose(loss.numpy(), wanted.detach().numpy(), rtol=1e-5)
+    for own, each in zip(new, w[:2], strict=True):
+        assert each.grad is not None
+        np.testing.assert_allclose(
+            own.numpy(), (each - 0.1 * each.grad).detach().numpy(), atol=1e-6
+        )
+
+
+def test_parts_of_a_batch() -> None:
+    """Three parts of equal size are one batch; a part alone is a step as always."""
+    step = Step(mlp, AdamW(0.01), (0, 1, 2, 3), accumulate=True, clip_norm=0.5)
+    vm = relaxpy.VirtualMachine(step.build(quick_target()))
+    step.use(vm)
+    plain = Step(mlp, AdamW(0.01), (0, 1, 2, 3), clip_norm=0.5)
+    plain.use(relaxpy.VirtualMachine(plain.build(quick_target())))
+    rng, sums = np.random.default_rng(1), None
+    x, y = rng.standard_normal((15, 64), np.float32), rng.integers(0, 10, 15)
+    w: Any = weights()
+    losses: list[float] = []
+    for at in (0, 5):
+        loss, sums = step.add(w, sums, x[at : at + 5], y[at : at + 5])
+        losses.append(float(loss.numpy()))
+    loss, w, state = step(w, step.start(w), x[10:], y[10:], sums=sums)
+    losses.append(float(loss.numpy()))
+    whole, other, theirs = plain(weights(), plain.start(weights()), x, y)
+    np.testing.assert_allclose(np.mean(losses), float(whole.numpy()), rtol=1e-5)
+    for _ in range(2):
+        for a, b in zip(w, other, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5)
+        _, w, state = step(w, state, x, y)
+        _, other, theirs = plain(other, theirs, x, y)
+    with pytest.raises(UsageError, match="sums no gradients"):
+        plain.add(other, None, x, y)

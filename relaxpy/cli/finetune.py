@@ -1,0 +1,200 @@
+"""`relaxpy finetune`: train low-rank adapters of a language model on examples."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from relaxpy.cli.language_model import on_this_machine, scheme_of
+from relaxpy.cli.options import option
+from relaxpy.cli.outputs import json_option, print_json
+from relaxpy.errors import UsageError
+from relaxpy.files import write_text
+
+STATE = "training.safetensors"
+CURVE = "loss.svg"
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  relaxpy finetune ./TinyLlama questions.jsonl -o ./answers
+  relaxpy finetune ./TinyLlama chats.jsonl -o ./answers --bits 4 --rank 16 --epochs 3
+  relaxpy finetune ./TinyLlama chats.jsonl -o ./answers --bits 4 --rank 16 --epochs 5 --resume
+  relaxpy serve ./TinyLlama --adapter answers=./answers
+
+A line of DATA is {"prompt": …, "completion": …}, {"messages": […]} in the chat template of the checkpoint, or {"text":
+…}. The loss counts completions, the assistant's messages, or the whole text.
+
+The checkpoint's weights stay as they are, as the checkpoint has them or in --bits; only the adapters learn (LoRA, Hu et
+al., 2021). The folder is what PEFT writes, so that transformers reads it, too. It also has training.safetensors, from
+which --resume goes on, and the losses as a picture, loss.svg. One executable trains all batch sizes and lengths.
+"""
+)
+@click.argument("checkpoint")
+@click.argument("data", type=click.Path(exists=True, dir_okay=False))
+@click.option("--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path),
+              help="The folder of the adapter.")  # fmt: skip
+@click.option(
+    "--rank",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="The rank of the adapters.",
+)
+@click.option("--alpha", type=click.FloatRange(min=0, min_open=True), metavar="X",
+              help="What they add is multiplied by alpha / rank (default: twice the rank).")  # fmt: skip
+@click.option("--module", "modules", multiple=True, metavar="NAME", default=("all",), show_default=True,
+              help="Linear maps that have one: query, q_proj, down, …; repeatable.")  # fmt: skip
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Times that the data is read.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The number of steps, instead of epochs.",
+)
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=4, show_default=True, help="Examples of a step."
+)
+@click.option(
+    "--accumulate",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Batches whose gradients are summed for a step.",
+)
+@click.option("--length", type=click.IntRange(min=2), default=512, show_default=True,
+              help="The most tokens of an example.")  # fmt: skip
+@click.option("--rate", "--lr", type=click.FloatRange(min=0, min_open=True), default=2e-4, show_default=True,
+              help="The learning rate (AdamW).")  # fmt: skip
+@click.option("--schedule", type=click.Choice(["cosine", "linear", "constant"]), default="cosine", show_default=True,
+              help="How the rate falls.")  # fmt: skip
+@click.option("--warmup", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Steps until the rate is reached.")  # fmt: skip
+@option("--seed", help="The seed of adapters and of the order of examples.")
+@click.option("--bits", type=click.Choice(["3", "4", "8", "none"]),
+              help="Bits of the checkpoint's weights (default: as the checkpoint has them).")  # fmt: skip
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
+              help="Of the computation (default: float32).")  # fmt: skip
+@option("--target")
+@click.option("--resume", is_flag=True, help="Go on where the folder's training ended.")
+@click.option(
+    "--check-numbers", is_flag=True, help="Name the first operator that makes a NaN (slow)."
+)
+@option("--no-cache")
+@json_option
+def finetune(
+    checkpoint: str,
+    data: str,
+    output: Path,
+    rank: int,
+    alpha: float | None,
+    modules: tuple[str, ...],
+    epochs: int,
+    steps: int | None,
+    batch: int,
+    accumulate: int,
+    length: int,
+    rate: float,
+    schedule: str,
+    warmup: int,
+    seed: int,
+    bits: str | None,
+    dtype: str | None,
+    target: str,
+    resume: bool,
+    check_numbers: bool,
+    no_cache: bool,
+    as_json: bool,
+) -> None:
+    """Train adapters of the language model CHECKPOINT on the examples of DATA."""
+    from rich.console import Console
+
+    from relaxpy.llm.examples import batches, batches_of, cut_examples, read_examples
+    from relaxpy.llm.tokenizer import Tokenizer
+    from relaxpy.models.finetune import Lora, load_tuned
+    from relaxpy.models.loaded import Scheme
+    from relaxpy.train import AdamW, constant, cosine, curve, fit, linear
+
+    state_file = output / STATE
+    if resume and not state_file.is_file():
+        raise UsageError(
+            "bad-arguments", f"{output} has no {STATE} to go on from", help="leave --resume out"
+        )
+    if not resume and state_file.exists():
+        raise UsageError(
+            "bad-arguments",
+            f"{output} has a training already",
+            help="go on with --resume, or name another folder",
+        )
+    notes = Console(stderr=True, highlight=False)
+    place = on_this_machine(checkpoint)
+    tokenizer = Tokenizer.from_checkpoint(place)
+    examples, cut = cut_examples(read_examples(data, tokenizer), length)
+    if cut:
+        notes.print(f"note: {cut} of {len(examples)} examples were cut to {length} tokens")
+    total = steps or -(-epochs * batches_of(examples, batch) // accumulate)
+    factor = (
+        constant(warmup)
+        if schedule == "constant"
+        else {"cosine": cosine, "linear": linear}[schedule](total, warmup)
+    )
+    begun = time.perf_counter()
+    with notes.status("compiling the step, once for every batch size and length"):
+        tuned = load_tuned(
+            place,
+            AdamW(rate, weight_decay=0.0),
+            Lora(rank, 2 * rank if alpha is None else alpha, modules),
+            scheme_of(place, bits or "none", dtype, None) or Scheme(bits=None),
+            schedule=factor,
+            target=target,
+            keep=not no_cache,
+            check_numbers=check_numbers,
+            accumulate=accumulate > 1,
+        )  # fmt: skip
+    ready = time.perf_counter()
+    weights, state = tuned.model.initial(seed), None
+    if resume:
+        weights, state = tuned.step.load(state_file)
+    done = 0 if state is None else int(state[0])
+    if done >= total:
+        raise UsageError(
+            "bad-arguments",
+            f"{done} steps are done, and {total} were asked for",
+            help="--steps or --epochs",
+        )
+    trained = fit(
+        tuned.step,
+        weights,
+        batches(examples, batch, seed, done * accumulate),
+        state=state,
+        steps=total - done,
+        accumulate=accumulate,
+        packed=tuned.packed,
+        progress=None if notes.is_terminal else False,
+    )
+    tuned.save(output, trained.weights)
+    tuned.step.save(state_file, trained.weights, trained.state)
+    write_text(output / CURVE, curve(trained.losses, done + 1))
+    seconds = time.perf_counter() - ready
+    few = max(1, len(trained.losses) // 10)
+    first, last = (sum(part) / few for part in (trained.losses[:few], trained.losses[-few:]))
+    if as_json:
+        print_json(
+            {"output": str(output), "steps": total, "losses": trained.losses, "seconds": seconds}
+        )
+        return
+    click.echo(f"{output}: {total} steps, loss {first:.4f} at first, {last:.4f} at last")
+    notes.print(
+        f"{len(trained.losses)} steps in {seconds:.1f} s (ready after {ready - begun:.1f} s)",
+        style="dim",
+    )

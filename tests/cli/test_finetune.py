@@ -1,0 +1,74 @@
+"""`relaxpy finetune`: adapters of a tiny Llama with the tokenizer of the embedded model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from relaxpy.cli.finetune import finetune
+from relaxpy.embedded import embedded_model
+from relaxpy.errors import UsageError
+from relaxpy.models.adapters import load_adapter
+from tests.models.family_checkpoints import checkpoint
+
+LINES = [{"prompt": f"{n} and one?", "completion": f" {n + 1}."} for n in range(5)]
+OPTIONS = (
+    "--module", "query", "--batch", "2", "--accumulate", "2", "--rate", "0.01", "--schedule", "constant", "--json",
+    "--target", "llvm -opt-level=0",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finetune")
+    config = json.loads((Path(embedded_model()) / "config.json").read_text())
+    checkpoint("llama", folder / "base", vocab_size=config["vocab_size"], num_hidden_layers=1)
+    for each in Path(embedded_model()).glob("*token*"):
+        shutil.copy(each, folder / "base")
+    text = "\n".join(map(json.dumps, LINES))
+    (folder / "data.jsonl").write_text(text + "\n")
+    return folder
+
+
+def run(place: Path, output: str, *more: str) -> dict[str, Any]:
+    given = [str(place / "base"), str(place / "data.jsonl"), "-o", str(place / output)]
+    result = CliRunner().invoke(finetune, [*given, *OPTIONS, *more], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_training_goes_on(place: Path) -> None:
+    """Five steps at once are two and then three more, to the bit, and the adapter is one that is served."""
+    whole = run(place, "whole", "--steps", "5")
+    first = run(place, "parts", "--steps", "2")
+    rest = run(place, "parts", "--steps", "5", "--resume")
+    assert first["losses"] + rest["losses"] == whole["losses"]
+    assert whole["losses"][-1] < whole["losses"][0]
+    (one, scale), (two, _) = load_adapter(place / "whole"), load_adapter(place / "parts")
+    assert scale == 2
+    assert sorted(one) == [
+        f"base_model.model.model.layers.0.self_attn.q_proj.lora_{x}.weight" for x in "AB"
+    ]
+    assert all((one[name] == two[name]).all() for name in one)
+    assert (place / "parts" / "loss.svg").read_text().startswith("<svg")
+    with pytest.raises(UsageError, match="has a training already"):
+        run(place, "whole")
+    with pytest.raises(UsageError, match="5 steps are done, and 5 were asked for"):
+        run(place, "whole", "--steps", "5", "--resume")
+
+
+def test_what_is_refused(place: Path) -> None:
+    """Before anything is compiled."""
+    with pytest.raises(UsageError, match=r"no training.safetensors to go on from"):
+        run(place, "new", "--resume")
+    with pytest.raises(UsageError, match="no linear map is named 'router'"):
+        run(place, "new", "--module", "router")
+    with pytest.raises(
+        UsageError, match="5 examples have nothing to learn in their first 2 tokens"
+    ):
+        run(place, "new", "--length", "2")
