@@ -30,6 +30,7 @@ from functools import cache
 from typing import ClassVar
 
 from relaxpy.runtime import bytecode as bc
+from relaxpy.runtime.check_data import CHECKED_BEFORE, holds_data
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.runtime.effects import sets, sets_slots
@@ -646,6 +647,8 @@ class Emitter:
             # A tensor that this function allocated: only its sizes are checked, and they are known.
             self.match_known(instr, instr.pattern, value, scope)
             return
+        if holds_data(instr.pattern) and self.code.checks[instr.check].what not in CHECKED_BEFORE:
+            self.emit(f"if misfit({at}, {src}): {bad.format(src)}")
         bound: list[int] = []
         sizes = self.matches.value(instr.pattern, src, bad.format(src), bound)
         for slot in bound:

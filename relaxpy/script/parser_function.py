@@ -28,7 +28,7 @@ from relaxpy.ir.expr import (
 from relaxpy.op.deduce import deduce
 from relaxpy.script.macro import Macro
 from relaxpy.script.parser_binding import fits
-from relaxpy.script.parser_loop import LoopParser
+from relaxpy.script.parser_match import MatchParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import returns
@@ -54,7 +54,7 @@ def refuse_private_symbol(name: str) -> NoReturn:
     )
 
 
-class FunctionParser(LoopParser):
+class FunctionParser(MatchParser):
     """Parses one function: its signature with `signature`, then its body with `function`."""
 
     def function(self, signature: Signature) -> Function:

@@ -12,6 +12,7 @@ from typing import Any
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import ObjectType
+from relaxpy.ir.data import TABLE as TYPES
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
 from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
 from relaxpy.ir.vdevice import TABLE, VDevice
@@ -27,6 +28,7 @@ from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
 from relaxpy.script.parser_program import read_program
 from relaxpy.script.parser_signature import Signature
+from relaxpy.script.parser_types import TypeParser
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import argument_node
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
@@ -36,6 +38,7 @@ KINDS = {
     "prim_func": "@T.prim_func",
     "ir_module": "@I.ir_module",
     "macro": "@R.macro",
+    "type": "@R.type",
 }
 
 
@@ -72,6 +75,7 @@ def decorator_kind(
             namespace_t.prim_func: "prim_func",
             namespace_i.ir_module: "ir_module",
             macro: "macro",
+            namespace_r.type: "type",
         }.get(value if callable(value) else None)  # type: ignore[arg-type]
         if kind is not None:
             found = kind, _options(kind, call, scope) if call is not None else {}
@@ -96,6 +100,7 @@ OPTIONS: dict[str, dict[str, type]] = {
     },
     "ir_module": {"check_well_formed": bool},
     "macro": {"hygienic": bool},
+    "type": {},
 }
 """Options of the decorators, with their types."""
 
@@ -148,6 +153,7 @@ class ModuleParser:
         """Name of a function in the script → GlobalVar."""
         self.attrs: dict[str, Any] = {}
         self.infos: dict[str, tuple[Any, ...]] = {}
+        self.types = TypeParser(source, around, bag)
         self.definitions: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
         self.waiting: dict[str, tuple[FunctionParser, Signature]] = {}
         self.tensor_programs: list[tuple[str, ast.FunctionDef]] = []
@@ -168,6 +174,8 @@ class ModuleParser:
                 pass
             except RelaxError as error:
                 self.bag.add(error.located(self.scope.span(statement)))
+        if declared := tuple(self.types.read().values()):
+            self.infos[TYPES] = declared
         for name, node in self.tensor_programs:
             self.tensor_program(name, node)
         with virtual_devices(self.devices()):
@@ -214,6 +222,8 @@ class ModuleParser:
         match node:
             case ast.FunctionDef():
                 self.declare_function(node)
+            case ast.ClassDef():
+                self.declare_type(node)
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 return
             case ast.Expr(value=ast.Call() as call):
@@ -223,10 +233,28 @@ class ModuleParser:
             case _:
                 raise ScriptError(
                     "unsupported-syntax",
-                    "a module contains only functions",
+                    "a module contains only functions and types",
                     span=self.scope.span(node),
-                    help="write definitions decorated with @R.function or @T.prim_func",
+                    help="write definitions decorated with @R.function, @T.prim_func or @R.type",
                 )
+
+    def declare_type(self, node: ast.ClassDef) -> None:
+        kind, _ = decorator_kind(node, self.scope)
+        if kind != "type":
+            raise ScriptError(
+                "missing-decorator",
+                f"the class {node.name} in a module has no @R.type",
+                span=self.scope.span(node),
+                help="add @R.type for a data type",
+            )
+        if self.names:
+            raise ScriptError(
+                "data-type",
+                f"the type {node.name} is declared after a function",
+                span=self.scope.span(node),
+                help="declare types first: annotations name them, which Python reads in order",
+            )
+        self.scope.env[node.name] = self.types.declare(node)
 
     def declare_function(self, node: ast.FunctionDef) -> None:
         kind, options = decorator_kind(node, self.scope)
@@ -339,6 +367,7 @@ class ModuleParser:
             parser = FunctionParser(self.source, self.around, self.bag, {}, IRModule())
             parser.functions = self.names
             parser.env = {**self.scope.env, self.name: ModuleRef(self.name)}
+            parser.types = {name: ref.decl for name, ref in self.types.refs.items()}
             parser.global_function = self.adopt  # type: ignore[method-assign]
             try:
                 signature = parser.signature(node, options)
