@@ -4,12 +4,25 @@ of them shared: each part is compared once."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from sys import getrefcount
+from typing import Any, TypeAlias
 
-from relaxpy.runtime.data import CLASSES, Data, Types, fields_of
+from relaxpy.runtime.data import CLASSES, Data, Types
 from relaxpy.runtime.patterns import describe, explain, fits
-from relaxpy.runtime.terms import DataInfo, DataPattern, ParamPattern, Pattern, TuplePattern
+from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.terms import (
+    DataInfo,
+    DataPattern,
+    ParamPattern,
+    Pattern,
+    TensorPattern,
+    TuplePattern,
+)
 
+item_of = tuple.__getitem__
+UNSHARED = 3
+"""The references to a value that only one other value contains: that one's, and those of the code that asks."""
 CHECKED_BEFORE = ("parameter", "field")
 """What is matched without looking into data: arguments were compared when they came from Python, and fields with their
 value."""
@@ -27,61 +40,92 @@ def holds_data(pattern: Pattern) -> bool:
     return isinstance(pattern, DataPattern)
 
 
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    pattern: Pattern
+    deep: bool
+    """Whether it may contain data."""
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    """Of a tensor of one shape and dtype, which most fields are: these. They are compared first."""
+
+
+_Cases: TypeAlias = "dict[type[Data], tuple[_Field, ...]]"
+
+
 class DataCheck:
     """Compares values with patterns over the data types of a program."""
 
     def __init__(self, table: Sequence[DataInfo]) -> None:
         self.table = {info.name: info for info in table}
-        self.fields: dict[DataPattern, dict[type[Data], tuple[tuple[str, Pattern], ...]]] = {}
-        """By pattern and constructor: the names and patterns of the fields. Equal patterns are one object here."""
         self.known: dict[Pattern, Pattern] = {}
+        self.made: dict[int, _Cases] = {}
+        """The constructors' fields for each pattern of data, by its address in `known`."""
 
     def misfit(self, value: Any, pattern: Pattern) -> str:
         """The reason why a value does not fit; empty if it does."""
         waiting: list[tuple[Any, Pattern, str]] = [(value, self.one(pattern), "")]
         seen: set[tuple[int, int]] = set()
+        made = self.made
         while waiting:
             at, wanted, place = waiting.pop()
-            if isinstance(wanted, DataPattern):
+            if isinstance(wanted, TuplePattern):
+                fields = wanted.fields
+                if not isinstance(at, tuple) or isinstance(at, Data) or len(at) != len(fields):
+                    return explain(at, wanted, place)
+                for number, (item, inner) in enumerate(zip(at, fields, strict=True)):
+                    waiting.append((item, self.one(inner), f" of field {number}{place}"))
+                continue
+            if not isinstance(wanted, DataPattern):
+                if not fits(at, wanted):
+                    return explain(at, wanted, place)
+                continue
+            if getrefcount(at) > UNSHARED:
                 if (id(at), id(wanted)) in seen:
                     continue
                 seen.add((id(at), id(wanted)))
-                cases = self.cases(wanted)
-                fields = cases.get(type(at))
-                if fields is None:
-                    names = ", ".join(f"{each.type_name}.{each.case_name}" for each in cases)
-                    return f"expected a value of {wanted.name}{place} ({names}), got {describe(at)}"
-                for (name, inner), item in zip(fields, fields_of(at), strict=True):
-                    if isinstance(inner, DataPattern | TuplePattern):
-                        waiting.append((item, inner, f" of field {name}"))
-                    elif not fits(item, inner):
-                        return explain(item, inner, f" of field {name} of a {type(at).case_name}{place}")
-            elif isinstance(wanted, TuplePattern) and isinstance(at, tuple) and len(at) == len(wanted.fields):
-                if isinstance(at, Data):
-                    return explain(at, wanted, place)
-                for number, (item, inner) in enumerate(zip(at, wanted.fields, strict=True)):
-                    waiting.append((item, self.one(inner), f" of field {number}{place}"))
-            elif not fits(at, wanted):
-                return explain(at, wanted, place)
+            cases = made.get(id(wanted)) or self.cases(wanted)
+            fields = cases.get(at.__class__)
+            if fields is None:
+                names = ", ".join(f"{each.type_name}.{each.case_name}" for each in cases)
+                return f"expected a value of {wanted.name}{place} ({names}), got {describe(at)}"
+            for number, field in enumerate(fields):
+                item = item_of(at, number)
+                if field.deep:
+                    waiting.append((item, field.pattern, f" of field {field.name}"))
+                elif field.shape is None or not (
+                    item.__class__ is Tensor and item.dtype == field.dtype and item.shape == field.shape
+                ):
+                    if not fits(item, field.pattern):
+                        where = f" of field {field.name} of a {at.case_name}{place}"
+                        return explain(item, field.pattern, where)
         return ""
 
     def one(self, pattern: Pattern) -> Pattern:
         """The one object for equal patterns."""
         return self.known.setdefault(pattern, pattern)
 
-    def cases(self, pattern: DataPattern) -> dict[type[Data], tuple[tuple[str, Pattern], ...]]:
+    def cases(self, pattern: DataPattern) -> _Cases:
         """The fields of each constructor."""
-        found = self.fields.get(pattern)
-        if found is None:
-            info = self.table[pattern.name]
-            found = self.fields[pattern] = {
-                CLASSES[info.key(case)]: tuple(
-                    (name, self.one(given(each, pattern.args)))
-                    for name, each in zip(case.fields, case.patterns, strict=True)
-                )
-                for case in info.cases
-            }
-        return found
+        info = self.table[pattern.name]
+        found: _Cases = {}
+        for case in info.cases:
+            patterns = [self.one(given(each, pattern.args)) for each in case.patterns]
+            fields = zip(case.fields, patterns, strict=True)
+            found[CLASSES[info.key(case)]] = tuple(_Field(name, each, *_facts(each)) for name, each in fields)
+        return self.made.setdefault(id(pattern), found)
+
+
+def _facts(pattern: Pattern) -> tuple[Any, ...]:
+    """The rest of a `_Field`."""
+    match pattern:
+        case DataPattern() | TuplePattern():
+            return (True,)
+        case TensorPattern(shape=tuple() as shape, dtype=dtype) if dtype and None not in shape:
+            return False, dtype, shape
+        case _:
+            return (False,)
 
 
 def given(pattern: Pattern, args: Sequence[Pattern]) -> Pattern:

@@ -23,6 +23,7 @@ from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.links import Translated
 from relaxpy.runtime.check_data import holds_data
+from relaxpy.runtime.data import CLASSES
 from relaxpy.runtime.patterns import describe, explain
 from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.terms import TensorPattern
@@ -170,6 +171,7 @@ class LinkedFunction:
         for names in listing.devices:
             scope |= names.bound(program)
         scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
+        scope |= {f"D{number}": CLASSES[key] for number, key in enumerate(listing.classes)}
         exec(translation.compiled, scope)
         self.run: Callable[..., Any] = scope["run"]
 
