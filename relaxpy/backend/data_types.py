@@ -48,8 +48,8 @@ def pattern_of(annotation: Annotation, params: tuple[str, ...] = ()) -> Pattern:
             return PrimPattern(str(dtype), None if value is None else value.value)
         case TupleType(fields=fields):
             return TuplePattern(tuple(pattern_of(field, params) for field in fields))
-        case CallableType(params=params):
-            return CallablePattern(-1 if params is None else len(params))
+        case CallableType(params=given):
+            return CallablePattern(-1 if given is None else len(given))
         case TypeParam(name=name) if name in params:
             return ParamPattern(params.index(name))
         case DataType(name=name, args=args):
@@ -65,7 +65,9 @@ def data_table(mod: IRModule) -> tuple[DataInfo, ...]:
 
 def _info(decl: TypeDecl) -> DataInfo:
     cases = (
-        DataCase(case.name, case.fields, tuple(pattern_of(each, decl.params) for each in case.types))
+        DataCase(
+            case.name, case.fields, tuple(pattern_of(each, decl.params) for each in case.types)
+        )
         for case in decl.constructors
     )
     return DataInfo(decl.name, len(decl.params), tuple(cases))

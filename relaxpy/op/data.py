@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.errors import DeduceError, did_you_mean
-from relaxpy.ir.annotation import Annotation, CallableType, DataType, ObjectType, PrimType, TupleType, TypeParam
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    DataType,
+    ObjectType,
+    PrimType,
+    TupleType,
+    TypeParam,
+)
 from relaxpy.ir.data import TypeDecl, instantiate
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, ExternFunc, PrimValue, StringImm
@@ -73,11 +81,15 @@ class DataField(DataCall):
         types = self.decl.constructors[self.index].types
         if not 0 <= number < len(types):
             raise DeduceError(
-                "data-type", f"{self.case} has {len(types)} fields, not a field {number}", span=call.span
+                "data-type",
+                f"{self.case} has {len(types)} fields, not a field {number}",
+                span=call.span,
             )
         args = type_of(self, annotation_of(call.args[2])).args
         own = set(free_sym_vars(types))
-        return erase(self.decl.fields_of(self.index, args)[number], lambda symbol: symbol not in own)
+        return erase(
+            self.decl.fields_of(self.index, args)[number], lambda symbol: symbol not in own
+        )
 
 
 def field_number(call: Call) -> int:
@@ -94,7 +106,9 @@ def type_of(op: DataCall, annotation: Annotation) -> DataType:
         return annotation
     if type(annotation) is ObjectType:
         return DataType(op.decl.name, (ObjectType(),) * len(op.decl.params))
-    raise DeduceError("data-type", f"{op.case} is of the type {op.decl.name}, the value is {annotation}")
+    raise DeduceError(
+        "data-type", f"{op.case} is of the type {op.decl.name}, the value is {annotation}"
+    )
 
 
 def check_fields(op: Construct, fields: Sequence[Annotation], args: Sequence[Annotation]) -> None:
@@ -102,7 +116,9 @@ def check_fields(op: Construct, fields: Sequence[Annotation], args: Sequence[Ann
     case = op.decl.constructors[op.index]
     if len(fields) != len(case.fields):
         names = ", ".join(case.fields)
-        raise DeduceError("data-type", f"{op.case} takes {len(case.fields)} fields ({names}), got {len(fields)}")
+        raise DeduceError(
+            "data-type", f"{op.case} takes {len(case.fields)} fields ({names}), got {len(fields)}"
+        )
     bound: dict[SymVar, Dim] = {symbol: symbol.dim for symbol in free_sym_vars(args)}
     types, _ = own_types(op.decl, op.index, args)
     for i, (wanted, actual) in enumerate(zip(types, fields, strict=True)):
@@ -165,16 +181,22 @@ def construct(
         args = type_arguments(op, annotations)
     check_fields(op, annotations, args)
     name = StringImm(decl.key(index))
-    return Call(op, (ExternFunc("relaxpy.data.make"), name, *fields), (DataType(decl.name, tuple(args)),))
+    return Call(
+        op, (ExternFunc("relaxpy.data.make"), name, *fields), (DataType(decl.name, tuple(args)),)
+    )
 
 
 def made_by(decl: TypeDecl, index: int, value: Expr) -> Call:
     """Did constructor `index` make this value?"""
     function = ExternFunc("relaxpy.data.is")
-    return Call(IsMadeBy(decl, index), (function, StringImm(decl.key(index)), value), (PrimType("bool"),))
+    return Call(
+        IsMadeBy(decl, index), (function, StringImm(decl.key(index)), value), (PrimType("bool"),)
+    )
 
 
-def data_field(decl: TypeDecl, index: int, value: Expr, annotation: Annotation, number: int) -> Call:
+def data_field(
+    decl: TypeDecl, index: int, value: Expr, annotation: Annotation, number: int
+) -> Call:
     """Field `number` of a value, with this annotation, that constructor `index` made."""
     args = (ExternFunc("relaxpy.data.field"), StringImm(decl.key(index)), value, PrimValue(number))
     call = Call(DataField(decl, index), args)

@@ -48,10 +48,10 @@ from relaxpy.runtime.terms import KernelImage as KernelImage
 from relaxpy.runtime.terms import KernelInfo as KernelInfo
 from relaxpy.runtime.terms import KernelMemory as KernelMemory
 from relaxpy.runtime.terms import KernelParam as KernelParam
+from relaxpy.runtime.terms import Name as Name
 from relaxpy.runtime.terms import ObjectPattern as ObjectPattern
 from relaxpy.runtime.terms import Operand as Operand
 from relaxpy.runtime.terms import OrNone as OrNone
-from relaxpy.runtime.terms import Name as Name
 from relaxpy.runtime.terms import ParamPattern as ParamPattern
 from relaxpy.runtime.terms import Pattern as Pattern
 from relaxpy.runtime.terms import PrimDType as PrimDType

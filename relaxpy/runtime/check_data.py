@@ -1,5 +1,5 @@
-"""Does a value of a data type fit its pattern, with all that it contains? Values may be a million levels deep, and parts
-of them shared: each part is compared once."""
+"""Does a value of a data type fit its pattern, with all that it contains? Values may be a million levels deep, and
+parts of them shared: each part is compared once."""
 
 from __future__ import annotations
 
@@ -94,12 +94,11 @@ class DataCheck:
                 item = item_of(at, number)
                 if field.deep:
                     waiting.append((item, field.pattern, f" of field {field.name}"))
-                elif field.shape is None or not (
-                    item.__class__ is Tensor and item.dtype == field.dtype and item.shape == field.shape
-                ):
-                    if not fits(item, field.pattern):
-                        where = f" of field {field.name} of a {at.case_name}{place}"
-                        return explain(item, field.pattern, where)
+                    continue
+                usual = item.__class__ is Tensor and item.shape == field.shape
+                if not (usual and item.dtype == field.dtype) and not fits(item, field.pattern):
+                    where = f" of field {field.name} of a {at.case_name}{place}"
+                    return explain(item, field.pattern, where)
         return ""
 
     def one(self, pattern: Pattern) -> Pattern:
@@ -113,7 +112,9 @@ class DataCheck:
         for case in info.cases:
             patterns = [self.one(given(each, pattern.args)) for each in case.patterns]
             fields = zip(case.fields, patterns, strict=True)
-            found[CLASSES[info.key(case)]] = tuple(_Field(name, each, *_facts(each)) for name, each in fields)
+            found[CLASSES[info.key(case)]] = tuple(
+                _Field(name, each, *_facts(each)) for name, each in fields
+            )
         return self.made.setdefault(id(pattern), found)
 
 

@@ -151,7 +151,11 @@ def is_made_by(key: str, value: Any) -> bool:
 def field(key: str, value: Any, index: int) -> Any:
     """Field `index` of a value that the constructor `key` made. Raises: RuntimeCheckError (`check`) for another one."""
     if value.__class__ is not CLASSES[key]:
-        came = f"{value.type_name}.{value.case_name}" if isinstance(value, Data) else type(value).__name__
+        came = (
+            f"{value.type_name}.{value.case_name}"
+            if isinstance(value, Data)
+            else type(value).__name__
+        )
         raise RuntimeCheckError("check", f"expected a value of {key}, got {came}")
     return _item(value, index)
 
@@ -196,7 +200,9 @@ class TypeCases:
     def __getattr__(self, name: str) -> NoReturn:
         known = [each for each in vars(self) if not each.startswith("_")]
         hint = did_you_mean(name, known) or f"it has {', '.join(known)}"
-        raise AttributeError(f"the type {vars(self).get('_name')} has no constructor {name}: {hint}")
+        raise AttributeError(
+            f"the type {vars(self).get('_name')} has no constructor {name}: {hint}"
+        )
 
     def __repr__(self) -> str:
         return f"<type {self._name}>"
@@ -235,5 +241,3 @@ def equal(left: Any, right: Any, same: Callable[[Any, Any], bool]) -> bool:
         elif isinstance(a, Data) or isinstance(b, Data) or not same(a, b):
             return False
     return True
-
-

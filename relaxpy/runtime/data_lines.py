@@ -38,4 +38,3 @@ def _count(key: str) -> int:
     if found is None:
         return -1
     return len(found[3].split(", ")) if found[3] else 0
-

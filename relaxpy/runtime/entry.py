@@ -71,7 +71,15 @@ def entry_source(
 class Arguments:
     """Completes and converts the arguments of calls."""
 
-    __slots__ = ("_arity", "_holds_data", "_linked", "_own", "_patterns", "_queues", "_takes_arrays")
+    __slots__ = (
+        "_arity",
+        "_holds_data",
+        "_linked",
+        "_own",
+        "_patterns",
+        "_queues",
+        "_takes_arrays",
+    )
 
     def __init__(self, linked: LinkedFunction, arity: int) -> None:
         self._linked = linked

@@ -250,7 +250,16 @@ class Executable:
         from relaxpy.runtime.codec import decode
 
         table, _ = self.constant_layout()
-        names = "kernels", "slots", "requirements", "weight_params", "data_types", "libraries", "packed", "target"
+        names = (
+            "kernels",
+            "slots",
+            "requirements",
+            "weight_params",
+            "data_types",
+            "libraries",
+            "packed",
+            "target",
+        )
         return {
             **{name: getattr(self, name) for name in names},
             "constants": decode(table, _meta()["constants"]),

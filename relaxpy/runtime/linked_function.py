@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from relaxpy.errors import RelaxError, RuntimeCheckError
+from relaxpy.runtime.check_data import holds_data
+from relaxpy.runtime.data import CLASSES
 from relaxpy.runtime.entry import Arguments, entry_source
 from relaxpy.runtime.ffi import OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.links import Translated
-from relaxpy.runtime.check_data import holds_data
-from relaxpy.runtime.data import CLASSES
 from relaxpy.runtime.patterns import describe, explain
 from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.terms import TensorPattern

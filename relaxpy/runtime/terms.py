@@ -160,10 +160,7 @@ class ParamPattern:
     index: Index
 
 
-Pattern: TypeAlias = (
-    "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern | "
-    "DataPattern | ParamPattern"
-)
+Pattern: TypeAlias = "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern | DataPattern | ParamPattern"  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,9 @@ class ConstructorRef:
                 f"got {', '.join([*map(str, [len(fields)] if fields or not named else []), *named])}",
             )
         types = self.decl.constructors[self.index].types
-        exprs = [_field(given[name], kind) for name, kind in zip(self.arg_names, types, strict=True)]
+        exprs = [
+            _field(given[name], kind) for name, kind in zip(self.arg_names, types, strict=True)
+        ]
         return construct(self.decl, self.index, exprs, [deduce(each) for each in exprs], self.args)
 
     def __repr__(self) -> str:
@@ -120,6 +122,7 @@ class DataNamespace:
 
 def _constructor(value: Any) -> ConstructorRef:
     if not isinstance(value, ConstructorRef):
-        raise DeduceError("data-type", "a constructor is expected, as List.Cons").about("constructor")
+        raise DeduceError("data-type", "a constructor is expected, as List.Cons").about(
+            "constructor"
+        )
     return value
-

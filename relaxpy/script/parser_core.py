@@ -55,11 +55,11 @@ from relaxpy.script.advice import (
     like,
 )
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
+from relaxpy.script.data import ConstructorRef, TypeRef
 from relaxpy.script.describe import describe
 from relaxpy.script.devices import named, with_device
 from relaxpy.script.dialects.older_words import ATTRIBUTES
 from relaxpy.script.dims import DIM_FUNCTIONS
-from relaxpy.script.data import ConstructorRef, TypeRef
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.macro import Macro
 from relaxpy.script.parser_value import (

@@ -28,7 +28,17 @@ from relaxpy.script.parser_loop import LoopParser
 from relaxpy.script.parser_signature import mark_scalars
 from relaxpy.script.parser_statement import last_target
 from relaxpy.script.parser_value import returns
-from relaxpy.script.patterns import ANY, Any_, Case, Literal, Parts, Pattern, example, names_of, refutable
+from relaxpy.script.patterns import (
+    ANY,
+    Anything,
+    Case,
+    Literal,
+    Parts,
+    Pattern,
+    example,
+    names_of,
+    refutable,
+)
 from relaxpy.script.scope import Skip
 
 
@@ -101,12 +111,14 @@ class MatchParser(LoopParser):
                 return ANY
             case ast.MatchAs(pattern=None, name=str() as name):
                 self.refuse_constructor(name, node, annotation)
-                return Any_(name)
+                return Anything(name)
             case ast.MatchAs(pattern=ast.pattern() as inner, name=str() as name):
                 found = self.pattern(inner, annotation)
                 if found.name is not None:
-                    self.fail("match-pattern", "this value has two names", node, "write one of them")
-                return Any_(name) if isinstance(found, Any_) else _named(found, name)
+                    self.fail(
+                        "match-pattern", "this value has two names", node, "write one of them"
+                    )
+                return Anything(name) if isinstance(found, Anything) else _named(found, name)
             case ast.MatchClass():
                 return self.constructor_pattern(node, annotation)
             case ast.MatchSequence(patterns=parts):
@@ -117,13 +129,14 @@ class MatchParser(LoopParser):
                 constant = ast.copy_location(ast.Constant(value), node)
                 return self.literal_pattern(constant, value, annotation)
             case ast.MatchOr():
-                self.refuse("`|` in a pattern", node, "write a clause for each")
+                return self.refuse("`|` in a pattern", node, "write a clause for each")
             case _:
-                self.refuse(
-                    "this pattern",
-                    node,
-                    "patterns are constructors, tuples, numbers, names and _: case Cons(head, _):",
-                )
+                pass
+        return self.refuse(
+            "this pattern",
+            node,
+            "patterns are constructors, tuples, numbers, names and _: case Cons(head, _):",
+        )
 
     def refuse_constructor(self, name: str, node: ast.pattern, annotation: Annotation) -> None:
         """Refuse `case Nil:`, which Python takes for a new name, and names that differ from a constructor by a
@@ -157,7 +170,10 @@ class MatchParser(LoopParser):
             if field in given or field not in case.fields:
                 problem = "is given twice" if field in given else f"is no field of {name}"
                 self.fail(
-                    "match-pattern", f"{field} {problem}", inner, did_you_mean(field, case.fields, str)
+                    "match-pattern",
+                    f"{field} {problem}",
+                    inner,
+                    did_you_mean(field, case.fields, str),
                 )
             given[field] = inner
         if len(node.patterns) > len(case.fields) or (
@@ -369,9 +385,15 @@ class MatchParser(LoopParser):
         are visible by their names if there are no others of these."""
         decl, index, node = pattern.decl, pattern.index, pattern.node
         annotation = self.annotation_of(value)
-        args = annotation.args if isinstance(annotation, DataType) else (ObjectType(),) * len(decl.params)
+        args = (
+            annotation.args
+            if isinstance(annotation, DataType)
+            else (ObjectType(),) * len(decl.params)
+        )
         types, own = own_types(decl, index, args, self.symbols.new)
-        sized = [i for i, kind in enumerate(types) if {*own.values()}.intersection(free_sym_vars([kind]))]
+        sized = [
+            i for i, kind in enumerate(types) if {*own.values()}.intersection(free_sym_vars([kind]))
+        ]
         if {*sized}.intersection(wanted):
             wanted = sorted({*wanted, *sized})
         found: dict[int, Expr] = {}
@@ -383,7 +405,11 @@ class MatchParser(LoopParser):
                 mark_scalars([types[i]], {*own.values()})
                 found[i] = self.cast(found[i], types[i], name, self.span(node), False)
         for name, symbol in own.items():
-            if {*sized}.intersection(wanted) and name not in self.env and self.symbols.lookup(name) is None:
+            if (
+                {*sized}.intersection(wanted)
+                and name not in self.env
+                and self.symbols.lookup(name) is None
+            ):
                 self.env[name] = symbol.dim
         return found
 
@@ -398,5 +424,7 @@ def _differ_by_one(a: str, b: str) -> bool:
     """Do two words differ by one letter, which is changed, missing, or there once more?"""
     if abs(len(a) - len(b)) > 1:
         return False
-    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
     return any(a[start + i :] == b[start + j :] for i, j in ((1, 1), (1, 0), (0, 1)))

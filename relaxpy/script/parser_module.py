@@ -28,8 +28,8 @@ from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
 from relaxpy.script.parser_program import read_program
 from relaxpy.script.parser_signature import Signature
-from relaxpy.script.parser_types import TypeParser
 from relaxpy.script.parser_statement import literal_attr
+from relaxpy.script.parser_types import TypeParser
 from relaxpy.script.parser_value import argument_node
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
 

@@ -1,5 +1,5 @@
-"""Parsing of `@R.type` declarations: first the names of all types of a module, then the fields of their constructors, so
-that types may refer to each other."""
+"""Parsing of `@R.type` declarations: first the names of all types of a module, then the fields of their constructors,
+so that types may refer to each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.scope import Surroundings, Symbols
 from relaxpy.shape.defined import defined_symbols
 
-USAGE = "write def Cons(head: A, tail: \"List[A]\"): ... for each constructor, and A = R.type_param() for a parameter"
+USAGE = 'write def Cons(head: A, tail: "List[A]"): ... for each constructor, and A = R.type_param() for a parameter'
 
 
 class TypeParser:
@@ -69,7 +69,9 @@ class TypeParser:
             span = self.source.span(node)
             if not cases:
                 self.bag.add(
-                    ScriptError("data-type", f"the type {name} has no constructor", span=span, help=USAGE)
+                    ScriptError(
+                        "data-type", f"the type {name} has no constructor", span=span, help=USAGE
+                    )
                 )
             ref.decl = TypeDecl(name, ref.params, tuple(cases.values()), span)
         return {name: ref.decl for name, ref in self.refs.items()}
@@ -84,7 +86,9 @@ class TypeParser:
                 pass
             case ast.FunctionDef(name=name):
                 if name in cases:
-                    scope.fail("duplicate-name", f"{ref.name} has two constructors called {name}", node)
+                    scope.fail(
+                        "duplicate-name", f"{ref.name} has two constructors called {name}", node
+                    )
                 cases[name] = Constructor(name, (), ())
                 cases[name] = self.constructor(node, ref, scope)
             case _:
@@ -112,7 +116,9 @@ class TypeParser:
                     problem = "is there twice" if arg.arg in names[:i] else "begins with _"
                     scope.fail("data-type", f"the field {arg.arg} {problem}", arg)
                 if arg.annotation is None:
-                    scope.fail("missing-annotation", f"the field {arg.arg} needs an annotation", arg)
+                    scope.fail(
+                        "missing-annotation", f"the field {arg.arg} needs an annotation", arg
+                    )
                 types.append(scope.annotation(arg.annotation, "define"))
                 known |= defined_symbols([types[-1]], known)
                 unknown = next((s for s in free_sym_vars([types[-1]]) if s not in known), None)

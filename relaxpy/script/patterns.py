@@ -12,7 +12,7 @@ from relaxpy.ir.data import TypeDecl
 
 
 @dataclass(frozen=True)
-class Any_:
+class Anything:
     """Any value; it may get a name."""
 
     name: str | None = None
@@ -47,14 +47,14 @@ class Literal:
     name: str | None = None
 
 
-Pattern: TypeAlias = Any_ | Case | Parts | Literal
-ANY = Any_()
+Pattern: TypeAlias = Anything | Case | Parts | Literal
+ANY = Anything()
 
 
 def refutable(pattern: Pattern) -> bool:
     """Are there values of its type that it does not match?"""
     match pattern:
-        case Any_():
+        case Anything():
             return False
         case Literal():
             return True
@@ -77,16 +77,16 @@ def example(rows: Sequence[Sequence[Pattern]], wanted: Sequence[Pattern]) -> lis
     if not wanted:
         return None if rows else []
     first, rest = wanted[0], wanted[1:]
-    if not isinstance(first, Any_):
+    if not isinstance(first, Anything):
         return _with(first, rows, [*_parts(first), *rest])
-    heads = [row[0] for row in rows if not isinstance(row[0], Any_)]
+    heads = [row[0] for row in rows if not isinstance(row[0], Anything)]
     for head in _all_like(heads):
         found = _with(head, rows, [*[ANY] * len(_parts(head)), *rest])
         if found is not None:
             return found
     if _complete(heads):
         return None
-    found = example([row[1:] for row in rows if isinstance(row[0], Any_)], rest)
+    found = example([row[1:] for row in rows if isinstance(row[0], Anything)], rest)
     return None if found is None else [_another(heads), *found]
 
 
@@ -97,7 +97,7 @@ def _with(
     count = len(_parts(head))
     inner: list[Sequence[Pattern]] = []
     for row in rows:
-        if isinstance(row[0], Any_):
+        if isinstance(row[0], Anything):
             inner.append([*[ANY] * count, *row[1:]])
         elif _key(row[0]) == _key(head):
             inner.append([*_parts(row[0]), *row[1:]])

@@ -57,8 +57,8 @@ __all__ = [
     "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem",
     "call_builtin_with_ctx",
     "call_dps_library", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
-    "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "dataflow", "device",
-    "data", "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",
+    "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "data", "dataflow", "device",
+    "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",
     "prim_value", "shape", "str", "tuple", "type", "type_param",
 ]  # fmt: skip
 

@@ -68,7 +68,6 @@ from relaxpy.op.call import (
     CrossLevelCall,
     InvokeClosure,
 )
-from relaxpy.op.data import DataCall
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
@@ -482,9 +481,6 @@ class Interpreter:
                     return _apart(self.references.run(op, call, args, scope), args)
                 case CrossLevelCall():
                     return self.cross_level(call, args, scope)
-                case DataCall():
-                    assert isinstance(args[0], ExternFunc)
-                    return _plain(DATA[args[0].name](*args[1:]))
                 case CallPurePacked() | ExternFunc():
                     name = call.op if isinstance(call.op, ExternFunc) else call.args[0]
                     values = args if isinstance(call.op, ExternFunc) else args[1:]
@@ -642,6 +638,8 @@ class Interpreter:
         """A library or packed function on numpy arrays."""
         if name in self.libraries:
             return self.libraries[name]
+        if name in DATA:  # fields are the interpreter's values
+            return lambda *values: _plain(DATA[name](*values))
         func = find(name)
         return lambda *values: _plain(func(*map(_to_runtime, values)))
 

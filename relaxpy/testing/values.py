@@ -26,14 +26,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr, Function, PrimValue, ShapeExpr, Var
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.runtime.bytecode import (
-    CallablePattern,
     IntExpr,
-    ObjectPattern,
-    Pattern,
-    PrimPattern,
-    ShapePattern,
-    TensorPattern,
-    TuplePattern,
 )
 from relaxpy.runtime.data import Data
 from relaxpy.runtime.integers import evaluate, int64

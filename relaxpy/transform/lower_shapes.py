@@ -39,8 +39,8 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.op.call import CallPurePacked, InvokeClosure
-from relaxpy.op.deduce import deduce
 from relaxpy.op.data import Construct, DataField, IsMadeBy
+from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
