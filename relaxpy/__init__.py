@@ -98,7 +98,7 @@ _PROVIDERS = {
     "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
     "read_before_written": "relaxpy.tir.forms.unset",
-    "types_of_module": "relaxpy.backend.data_types",
+    "types_of_module": "relaxpy.build.data_types",
     "unset_outputs": "relaxpy.tir.forms.unset",
     "work": "relaxpy.tir.forms.cost",
 }

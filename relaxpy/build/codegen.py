@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from relaxpy.analysis.weights import PACKERS, packed_params
-from relaxpy.backend.data_types import data_table, pattern_of
 from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.slots import ONLY_HOST, Slots, slots_of
+from relaxpy.build.data_types import data_table, pattern_of
 from relaxpy.errors import BuildError, Span
 from relaxpy.ir.annotation import (
     Annotation,

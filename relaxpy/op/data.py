@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from relaxpy.errors import DeduceError, did_you_mean
 from relaxpy.ir.annotation import (
@@ -43,6 +43,10 @@ class DataCall(CallPurePacked):
         """The constructor as script writes it."""
         return f"{self.decl.name}.{self.decl.constructors[self.index].name}"
 
+    def written(self, call: Call, value: Callable[[Any], str]) -> str:
+        """The call as script; `value` prints expressions and annotations."""
+        return f"R.{self.name}({value(call.args[2])}, {self.case})"
+
 
 @dataclass(frozen=True)
 class Construct(DataCall):
@@ -56,6 +60,10 @@ class Construct(DataCall):
         assert isinstance(result, DataType)
         check_fields(self, fields, result.args)
         return result
+
+    def written(self, call: Call, value: Callable[[Any], str]) -> str:
+        case = self.decl.constructors[self.index].name
+        return f"{value(call.ty_args[0])}.{case}({', '.join(map(value, call.args[2:]))})"
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class DataField(DataCall):
     name: ClassVar[str] = "data.field"
 
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
-        number = field_number(call)
+        number = _field_number(call)
         types = self.decl.constructors[self.index].types
         if not 0 <= number < len(types):
             raise DeduceError(
@@ -91,8 +99,11 @@ class DataField(DataCall):
             self.decl.fields_of(self.index, args)[number], lambda symbol: symbol not in own
         )
 
+    def written(self, call: Call, value: Callable[[Any], str]) -> str:
+        return f"{super().written(call, value)[:-1]}, {_field_number(call)})"
 
-def field_number(call: Call) -> int:
+
+def _field_number(call: Call) -> int:
     """The number of the field that a `DataField` reads."""
     value = call.args[3]
     assert isinstance(value, PrimValue)

@@ -35,9 +35,11 @@ def types_of(table: Sequence[DataInfo]) -> Types:
 
 def holds_data(pattern: Pattern) -> bool:
     """Does a pattern accept values of data types, by itself or in a tuple?"""
-    if isinstance(pattern, TuplePattern):
-        return any(map(holds_data, pattern.fields))
-    return isinstance(pattern, DataPattern)
+    match pattern:
+        case TuplePattern(fields):
+            return any(map(holds_data, fields))
+        case _:
+            return type(pattern) is DataPattern
 
 
 @dataclass(frozen=True, slots=True)

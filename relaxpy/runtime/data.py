@@ -68,22 +68,24 @@ class Data(tuple[Any, ...]):
         shown = 0
         while waiting:
             value = waiting.pop()
-            if isinstance(value, str):
-                parts.append(value)
-                continue
+            match value:
+                case str():
+                    parts.append(value)
+                    continue
+                case Data() if shown < MOST_SHOWN:
+                    parts.append(f"{value.type_name}.{value.case_name}(")
+                    inner: list[Any] = [(field,) for field in fields_of(value)]
+                    for i in range(len(inner) - 1, 0, -1):
+                        inner.insert(i, ", ")
+                    waiting += [")", *reversed(inner)]
+                case (Data() as field,):
+                    waiting.append(field)
+                    continue
+                case (field,) if shown < MOST_SHOWN:
+                    parts.append(_shown(field))
+                case _:
+                    parts.append("…")
             shown += 1
-            if shown > MOST_SHOWN:
-                parts.append("…")
-                continue
-            if not isinstance(value, Data):
-                parts.append(str(value[0]))
-                continue
-            parts.append(f"{value.type_name}.{value.case_name}(")
-            inner: list[Any] = []
-            for i, field in enumerate(fields_of(value)):
-                inner += [", "] if i else []
-                inner.append(field if isinstance(field, Data) else (_shown(field),))
-            waiting += [")", *reversed(inner)]
         return "".join(parts)
 
 
@@ -100,10 +102,13 @@ def fields_of(value: Data) -> list[Any]:
 
 def entered(value: Any) -> Any:
     """A field that Python gives: arrays become tensors."""
-    if isinstance(value, Tensor | Data | bool | int | float | str | Shape):
-        return value
-    if isinstance(value, tuple):
-        return tuple(map(entered, value))
+    match value:
+        case Tensor() | Data() | bool() | int() | float() | str() | Shape():
+            return value
+        case tuple():
+            return tuple(map(entered, value))
+        case _:
+            pass
     tensor = from_any(value)
     return value if tensor is None else tensor
 
@@ -227,17 +232,3 @@ def replaced(value: Data, change: Callable[[Any], Any]) -> Data:
         done[id(at)] = at if same else _make(type(at), new)
         waiting.pop()
     return done[id(value)]
-
-
-def equal(left: Any, right: Any, same: Callable[[Any, Any], bool]) -> bool:
-    """Are two values equal, where `same` compares fields that are no data?"""
-    waiting = [(left, right)]
-    while waiting:
-        a, b = waiting.pop()
-        if isinstance(a, Data) and isinstance(b, Data):
-            if type(a) is not type(b):
-                return False
-            waiting += zip(fields_of(a), fields_of(b), strict=True)
-        elif isinstance(a, Data) or isinstance(b, Data) or not same(a, b):
-            return False
-    return True

@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime.check_data import CHECKED_BEFORE, holds_data
-from relaxpy.runtime.data_lines import data_lines
+from relaxpy.runtime.data_lines import DataLines
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.runtime.effects import sets, sets_slots
@@ -120,9 +120,7 @@ class Emitter:
     ) -> None:
         self.code = code
         self.kernels = devices.kernels
-        self.packed = devices.packed
-        self.classes: dict[str, str] = {}
-        """Constructor of a data type → the name of its class."""
+        self.data = DataLines(devices.packed)
         self.unproved = unproved
         self.info = analysis
         self.plan = analysis.plan
@@ -243,10 +241,6 @@ class Emitter:
         """The name of a string constant, which may come from outside."""
         return self.texts.setdefault(text, f"q{len(self.texts)}")
 
-    def class_of(self, key: str) -> str:
-        """The name of the class of a data type's constructor."""
-        return self.classes.setdefault(key, f"D{len(self.classes)}")
-
     # Lines
 
     def emit(self, line: str) -> None:
@@ -313,7 +307,7 @@ class Emitter:
             tuple(self.graphs),
             entry_tests(self.code, self.is_tensor),
             self.info.gives_new,
-            list(self.classes),
+            list(self.data.classes),
         )
 
     def start(self, framed: bool) -> None:
@@ -493,12 +487,10 @@ class Emitter:
                 self.emit(
                     f"library(l{index}, {outputs}, ({given},))" if outputs else f"l{index}({given})"
                 )
-            case bc.Packed(index=index) if index < len(self.packed) and (
-                lines := data_lines(self.packed[index], instr, self.class_of)
-            ):
+            case bc.Packed() if lines := self.data.lines(instr):
                 for line in lines:
                     self.emit(line)
-                self.info.defines[at].is_bool = self.packed[index] == "relaxpy.data.is"
+                self.info.defines[at].is_bool = self.data.is_test(instr)
             case bc.Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
             case bc.Call(args=args) if self.steps is not None and at in self.steps.calls:

@@ -105,6 +105,8 @@ def _field(value: Any, wanted: Annotation) -> Expr:
 class DataNamespace:
     """`R.data`: what `match` is written with."""
 
+    _prefix = "data"
+
     @staticmethod
     def made_by(value: Any, constructor: Any) -> Call:
         """Did this constructor make the value? `R.data.made_by(xs, List.Cons)`."""
@@ -126,3 +128,6 @@ def _constructor(value: Any) -> ConstructorRef:
             "constructor"
         )
     return value
+
+
+data = DataNamespace()

@@ -55,7 +55,7 @@ from relaxpy.script.advice import (
     like,
 )
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
-from relaxpy.script.data import ConstructorRef, TypeRef
+from relaxpy.script.data import ConstructorRef, DataNamespace, TypeRef
 from relaxpy.script.describe import describe
 from relaxpy.script.devices import named, with_device
 from relaxpy.script.dialects.older_words import ATTRIBUTES
@@ -303,7 +303,7 @@ class CoreParser:
             self.fail("unknown-name", f"the module has no function {name}", node, known)
         if isinstance(base, types.ModuleType) and base in NAMESPACES:
             return self.script_name(base, name, node)
-        if isinstance(base, namespace_r.Namespace):
+        if isinstance(base, (namespace_r.Namespace, DataNamespace)):
             return self.script_name(base, name, node)
         if isinstance(base, Expr):
             return self.value_attribute(base, name, node)

@@ -193,6 +193,7 @@ class FunctionParser(MatchParser):
                 "add @R.function; define tensor programs (@T.prim_func) in the class of the module",
             )
         inner = FunctionParser(self.source, self.around, self.bag, self.functions, self.mod, self)
+        inner.types = self.types
         signature = inner.signature(node, options)
         if signature.broken:
             raise Skip

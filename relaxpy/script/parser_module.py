@@ -12,7 +12,6 @@ from typing import Any
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import ObjectType
-from relaxpy.ir.data import TABLE as TYPES
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
 from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
 from relaxpy.ir.vdevice import TABLE, VDevice
@@ -174,8 +173,7 @@ class ModuleParser:
                 pass
             except RelaxError as error:
                 self.bag.add(error.located(self.scope.span(statement)))
-        if declared := tuple(self.types.read().values()):
-            self.infos[TYPES] = declared
+        self.infos |= self.types.read()
         for name, node in self.tensor_programs:
             self.tensor_program(name, node)
         with virtual_devices(self.devices()):
@@ -223,7 +221,8 @@ class ModuleParser:
             case ast.FunctionDef():
                 self.declare_function(node)
             case ast.ClassDef():
-                self.declare_type(node)
+                kind = decorator_kind(node, self.scope)[0]
+                self.scope.env[node.name] = self.types.declare(node, kind, bool(self.names))
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 return
             case ast.Expr(value=ast.Call() as call):
@@ -237,24 +236,6 @@ class ModuleParser:
                     span=self.scope.span(node),
                     help="write definitions decorated with @R.function, @T.prim_func or @R.type",
                 )
-
-    def declare_type(self, node: ast.ClassDef) -> None:
-        kind, _ = decorator_kind(node, self.scope)
-        if kind != "type":
-            raise ScriptError(
-                "missing-decorator",
-                f"the class {node.name} in a module has no @R.type",
-                span=self.scope.span(node),
-                help="add @R.type for a data type",
-            )
-        if self.names:
-            raise ScriptError(
-                "data-type",
-                f"the type {node.name} is declared after a function",
-                span=self.scope.span(node),
-                help="declare types first: annotations name them, which Python reads in order",
-            )
-        self.scope.env[node.name] = self.types.declare(node)
 
     def declare_function(self, node: ast.FunctionDef) -> None:
         kind, options = decorator_kind(node, self.scope)

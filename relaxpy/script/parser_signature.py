@@ -72,7 +72,6 @@ class SignatureParser(ExprParser):
         self.outer = outer
         if outer is not None:
             self.env = dict(outer.env)
-            self.types = outer.types
         self.bb = outer.bb if outer is not None else BlockBuilder(mod)
         self.in_dataflow = False
         self.last_return: ast.Return | None = None

@@ -7,7 +7,7 @@ import ast
 
 from relaxpy.errors import ErrorBag, ScriptError, Source
 from relaxpy.ir.annotation import Annotation, TypeParam
-from relaxpy.ir.data import Constructor, TypeDecl
+from relaxpy.ir.data import TABLE, Constructor, TypeDecl
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.script import relax as namespace_r
@@ -27,9 +27,20 @@ class TypeParser:
         self.refs: dict[str, TypeRef] = {}
         self.nodes: dict[str, ast.ClassDef] = {}
 
-    def declare(self, node: ast.ClassDef) -> TypeRef:
-        """The name of a type, whose constructors are not known yet."""
+    def declare(self, node: ast.ClassDef, kind: str | None, late: bool) -> TypeRef:
+        """The name of a type, whose constructors are not known yet. `kind` is that of its decorator; `late`: there are
+        functions before it."""
         scope = ExprParser(self.source, self.around, Symbols())
+        if kind != "type":
+            problem = f"the class {node.name} in a module has no @R.type"
+            scope.fail("missing-decorator", problem, node, "add @R.type for a data type")
+        if late:
+            scope.fail(
+                "data-type",
+                f"the type {node.name} is declared after a function",
+                node,
+                "declare types first: annotations name them, which Python reads in order",
+            )
         if node.name in self.refs:
             scope.fail("duplicate-name", f"there are two types called {node.name}", node)
         for base in (*node.bases, *node.keywords):
@@ -58,8 +69,8 @@ class TypeParser:
             and not value.keywords
         )
 
-    def read(self) -> dict[str, TypeDecl]:
-        """The types, with their constructors. Errors are collected."""
+    def read(self) -> dict[str, tuple[TypeDecl, ...]]:
+        """The types with their constructors, for `IRModule.global_infos`. Errors are collected."""
         for name, node in self.nodes.items():
             ref = self.refs[name]
             cases: dict[str, Constructor] = {}
@@ -74,7 +85,7 @@ class TypeParser:
                     )
                 )
             ref.decl = TypeDecl(name, ref.params, tuple(cases.values()), span)
-        return {name: ref.decl for name, ref in self.refs.items()}
+        return {TABLE: tuple(ref.decl for ref in self.refs.values())} if self.refs else {}
 
     def member(self, node: ast.stmt, ref: TypeRef, cases: dict[str, Constructor]) -> None:
         """A statement in the class of a type."""

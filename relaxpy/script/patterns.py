@@ -77,16 +77,16 @@ def example(rows: Sequence[Sequence[Pattern]], wanted: Sequence[Pattern]) -> lis
     if not wanted:
         return None if rows else []
     first, rest = wanted[0], wanted[1:]
-    if not isinstance(first, Anything):
+    if type(first) is not Anything:
         return _with(first, rows, [*_parts(first), *rest])
-    heads = [row[0] for row in rows if not isinstance(row[0], Anything)]
+    heads = [row[0] for row in rows if type(row[0]) is not Anything]
     for head in _all_like(heads):
         found = _with(head, rows, [*[ANY] * len(_parts(head)), *rest])
         if found is not None:
             return found
     if _complete(heads):
         return None
-    found = example([row[1:] for row in rows if isinstance(row[0], Anything)], rest)
+    found = example([row[1:] for row in rows if type(row[0]) is Anything], rest)
     return None if found is None else [_another(heads), *found]
 
 
@@ -97,7 +97,7 @@ def _with(
     count = len(_parts(head))
     inner: list[Sequence[Pattern]] = []
     for row in rows:
-        if isinstance(row[0], Anything):
+        if type(row[0]) is Anything:
             inner.append([*[ANY] * count, *row[1:]])
         elif _key(row[0]) == _key(head):
             inner.append([*_parts(row[0]), *row[1:]])

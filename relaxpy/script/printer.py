@@ -28,7 +28,6 @@ from relaxpy.ir.annotation import (
     leaf_types,
 )
 from relaxpy.ir.data import TABLE as TYPES
-from relaxpy.ir.data import TypeDecl
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Binding,
@@ -59,8 +58,9 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.vdevice import VDevice
 from relaxpy.ir.visitor import Visitor, free_sym_vars
 from relaxpy.narrow import is_mapping
-from relaxpy.op.data import Construct, DataCall, DataField, field_number
+from relaxpy.op.data import DataCall
 from relaxpy.script.constants import ConstantTable
+from relaxpy.script.written_types import written_type
 from relaxpy.shape.bounds import LOWER, UPPER
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
@@ -168,7 +168,7 @@ class _ModulePrinter:
         infos = {k: list(values) for k, values in self.mod.global_infos.items() if k != TYPES}
         if infos:
             parts.append(f"I.module_global_infos({print_literal(infos)})")
-        parts += map(_data_type, self.mod.data_types)
+        parts += [written_type(each, _field_annotation) for each in self.mod.data_types]
         for name, func in self.mod.functions.items():
             shown = self.globals[name]
             if isinstance(func, Function):
@@ -186,33 +186,11 @@ class _ModulePrinter:
         return f"@I.ir_module\nclass {self.name}:\n" + "\n".join(lines) + "\n"
 
 
-def _data_type(decl: TypeDecl) -> str:
-    """The declaration of a data type. Names of types are in quotes, since Python does not know all of them yet."""
-    lines = ["@R.type", f"class {decl.name}:"]
-    lines += [f"{INDENT}{name} = R.type_param()" for name in decl.params]
-    lines += [""] * bool(decl.params)
-    for case in decl.constructors:
-        printer = _FunctionPrinter(Names(decl.params))
-        printer.quoted = True
-        shown = list(map(printer.annotation, case.types))
-        fields = [
-            f"{name}: {quote(text) if _names_types(kind) else text}"
-            for name, kind, text in zip(case.fields, case.types, shown, strict=True)
-        ]
-        lines.append(f"{INDENT}def {case.name}({', '.join(fields)}): ...")
-    return "\n".join(lines)
-
-
-def _names_types(annotation: Annotation) -> bool:
-    match annotation:
-        case DataType():
-            return True
-        case TupleType(fields=fields):
-            return any(map(_names_types, fields))
-        case CallableType(params=params, ret=ret):
-            return any(map(_names_types, (*(params or ()), ret)))
-        case _:
-            return False
+def _field_annotation(annotation: Annotation) -> str:
+    """The annotation of a field in a declaration."""
+    printer = _FunctionPrinter(Names())
+    printer.quoted = True
+    return printer.annotation(annotation)
 
 
 def _tensor_program(script: str, name: str, shown: str) -> str:
@@ -443,12 +421,7 @@ class _FunctionPrinter:
     def call(self, call: Call) -> str:
         op = call.op
         if isinstance(op, DataCall):
-            args = [self.value(arg) for arg in call.args[2:]]
-            if isinstance(op, Construct):
-                case = op.decl.constructors[op.index].name
-                return f"{self.annotation(call.ty_args[0])}.{case}({', '.join(args)})"
-            number = [str(field_number(call))] if isinstance(op, DataField) else []
-            return f"R.{op.name}({', '.join([args[0], op.case, *number])})"
+            return op.written(call, self.value)
         if isinstance(op, Operator):
             args = op.print_args(call, lambda arg: self.operator_arg(call, arg))
             return f"R.{op.name}({', '.join(args)})"

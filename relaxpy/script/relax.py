@@ -29,7 +29,7 @@ from relaxpy.script.calls import (
     invoke_pure_closure,
 )
 from relaxpy.script.constants import const_ref
-from relaxpy.script.data import DataNamespace, type_param
+from relaxpy.script.data import data, type_param
 from relaxpy.script.data import type_ as type
 from relaxpy.script.dialects.lowered import SPELLINGS
 from relaxpy.script.dialects.older_words import R_NAMES
@@ -85,13 +85,6 @@ class Namespace:
 
     def __dir__(self) -> typing.Any:
         return names_below(f"{self._prefix}.", operators())
-
-
-class _Data(DataNamespace, Namespace):
-    """`R.data`: what a `match` prints as."""
-
-
-data = _Data("data")
 
 
 def operators() -> typing.Any:

@@ -201,6 +201,7 @@ from relaxpy.script.calls import call_tir_with_grad as call_tir_with_grad
 from relaxpy.script.calls import invoke_closure as invoke_closure
 from relaxpy.script.calls import invoke_pure_closure as invoke_pure_closure
 from relaxpy.script.constants import const_ref as const_ref
+from relaxpy.script.data import data as data
 from relaxpy.script.data import type_param as type_param
 from relaxpy.script.data import type_ as type
 from relaxpy.script.intrinsics import const as const

@@ -29,7 +29,7 @@ import numpy as np
 
 from relaxpy.analysis.in_place import updatable, updated_parameters
 from relaxpy.analysis.tail_calls import tail_calls
-from relaxpy.backend.data_types import data_table, pattern_of
+from relaxpy.build.data_types import data_table, pattern_of
 from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.half_bytes import as_bytes
 from relaxpy.ir.annotation import (

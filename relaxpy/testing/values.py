@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from relaxpy.backend.data_types import pattern_of
 from relaxpy.backend.int_expr import int_expr
+from relaxpy.build.data_types import pattern_of
 from relaxpy.errors import RuntimeCheckError, Span
 from relaxpy.ir.annotation import (
     Annotation,
