@@ -70,7 +70,9 @@ class TypeParser:
         )
 
     def read(self) -> dict[str, tuple[TypeDecl, ...]]:
-        """The types with their constructors, for `IRModule.global_infos`. Errors are collected."""
+        """The types with their constructors, for `IRModule.global_infos`; none if one is wrong. Errors are
+        collected."""
+        errors = len(self.bag.errors)
         for name, node in self.nodes.items():
             ref = self.refs[name]
             cases: dict[str, Constructor] = {}
@@ -85,7 +87,9 @@ class TypeParser:
                     )
                 )
             ref.decl = TypeDecl(name, ref.params, tuple(cases.values()), span)
-        return {TABLE: tuple(ref.decl for ref in self.refs.values())} if self.refs else {}
+        if not self.refs or len(self.bag.errors) > errors:
+            return {}
+        return {TABLE: tuple(ref.decl for ref in self.refs.values())}
 
     def member(self, node: ast.stmt, ref: TypeRef, cases: dict[str, Constructor]) -> None:
         """A statement in the class of a type."""
