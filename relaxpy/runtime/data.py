@@ -34,6 +34,8 @@ class Data(tuple[Any, ...]):
     def __new__(cls, *args: Any, **named: Any) -> Data:
         """A value with these fields, by position or name. Arrays become tensors that share their memory."""
         names = cls.__match_args__
+        if not named and len(args) == len(names):
+            return _make(cls, map(entered, args))
         given = dict(zip(names, args, strict=False)) | named
         if len(args) > len(names) or len(given) < len(args) + len(named) or set(given) != {*names}:
             raise UsageError(
