@@ -55,7 +55,6 @@ def test_the_builtins_are_ours() -> None:
     assert missing == {
         "relaxpy.all_class_non_max_suppression",
         "relaxpy.check_pages",
-        *(f"relaxpy.data.{name}" for name in ("make", "is", "field")),
         *(
             f"vm.builtin.check_{kind}_info"
             for kind in ("tensor", "shape", "prim_value", "tuple", "func")
