@@ -43,7 +43,16 @@ GRID = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 def builtin_cases() -> list[BuiltinCase]:
     """All cases."""
-    made = [*_shapes(), *_scalars(), *_copies(), *_data(), *_types(), *_says(), *_heap(), *_checks()]
+    made = [
+        *_shapes(),
+        *_scalars(),
+        *_copies(),
+        *_data(),
+        *_types(),
+        *_says(),
+        *_heap(),
+        *_checks(),
+    ]
     return [BuiltinCase(*each) if isinstance(each, tuple) else each for each in made]
 
 
