@@ -27,7 +27,7 @@ class DataLines:
         dst = f"r{instr.dst}"
         match name, instr.args:
             case "relaxpy.data.make", (str() as key, *fields) if _count(key) == len(fields):
-                given = [f"r{each.index}" for each in fields if each.__class__ is Reg]
+                given = [f"r{each.index}" for each in fields if isinstance(each, Reg)]
                 if len(given) < len(fields):
                     return []
                 inner = f"({', '.join(given)},)" if given else "()"
