@@ -99,6 +99,7 @@ _PROVIDERS = {
     "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
     "read_before_written": "relaxpy.tir.forms.unset",
+    "types_of_module": "relaxpy.build.data_types",
     "unset_outputs": "relaxpy.tir.forms.unset",
     "work": "relaxpy.tir.forms.cost",
 }

@@ -56,6 +56,12 @@ class Service(Generic[_P, _R]):
 
 
 @Service
+def types_of_module(mod: IRModule) -> Any:
+    """The data types of a module, for Python."""
+    ...
+
+
+@Service
 def print_annotation(annotation: Annotation) -> str:
     """An annotation as TVMScript."""
     ...

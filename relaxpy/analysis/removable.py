@@ -39,6 +39,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import CHECK_INDICES, IRModule, TensorProgram
 from relaxpy.op.base import Op
 from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CallTIR, CallTIRInplace
+from relaxpy.op.data import Construct, IsMadeBy
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor
@@ -118,7 +119,7 @@ class Removable:
                 return fits and needed_types(call, self.mod) is None and not self._checks(call)
             case CallDPSLibrary():
                 return self._leaves(call.args[1:]) and all(map(_fits_always, call.ty_args))
-            case op if type(op) is CallPurePacked:
+            case op if type(op) is CallPurePacked or isinstance(op, Construct | IsMadeBy):
                 return self._leaves(call.args[1:])
             case op if isinstance(op, _MADE):
                 return self._leaves(call.args)

@@ -319,6 +319,7 @@ def _executable(
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
         weight_params=tuple(program.weight_params),
+        data_types=program.data_types,
         objects=tuple(objects),
         target=target.facts(),
         slots=program.slots.slots,

@@ -16,10 +16,12 @@ import numpy as np
 from relaxpy.analysis.weights import PACKERS, packed_params
 from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.slots import ONLY_HOST, Slots, slots_of
+from relaxpy.build.data_types import data_table, pattern_of
 from relaxpy.errors import BuildError, Span
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     PrimType,
     ShapeType,
     TensorType,
@@ -89,12 +91,13 @@ class Program:
     kernel_slots: dict[str, int] = field(default_factory=dict[str, int])
     """Tensor program → the slot where it runs."""
     weight_params: list[bc.WeightParam] = field(default_factory=list[bc.WeightParam])
+    data_types: tuple[bc.DataInfo, ...] = ()
     slots: Slots = ONLY_HOST
 
 
 def generate(mod: IRModule, target: Target | None = None) -> Program:
     """The bytecode of all graph functions of a lowered module, for the target of its build (None: this machine)."""
-    program = Program(slots=slots_of(mod, target))
+    program = Program(data_types=data_table(mod), slots=slots_of(mod, target))
     index = {name: i for i, name in enumerate(mod.graph_functions)}
     constants: dict[int, int] = {}
     for name, function in mod.graph_functions.items():
@@ -592,6 +595,8 @@ class _FunctionWriter:
                 return bc.TuplePattern(tuple(self.pattern(item, dim) for item in fields))
             case CallableType(params=params):
                 return bc.CallablePattern(-1 if params is None else len(params))
+            case DataType():
+                return pattern_of(annotation)
             case _:
                 return bc.ObjectPattern()
 

@@ -42,6 +42,23 @@ class ObjectType(Annotation):
     """Any value at run time (`R.Object`)."""
 
 
+@dataclass(frozen=True, slots=True)
+class DataType(ObjectType):
+    """A value of a type that the module declares (`List[R.Tensor((4,), "float32")]`, `relaxpy.ir.data`). To passes that
+    ask for no more it is an object: its fields are read by calls."""
+
+    name: str
+    args: tuple[Annotation, ...] = ()
+    """The arguments for the type's parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeParam(ObjectType):
+    """A parameter of a declared type, in the fields of its constructors."""
+
+    name: str
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class PrimType(Annotation):
     """A scalar (`R.Prim`); the value of an integer may be known as a dimension."""

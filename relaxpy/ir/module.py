@@ -12,6 +12,8 @@ from typing import Any, NoReturn, TypeAlias
 from relaxpy import services
 from relaxpy.errors import Span, UsageError, did_you_mean
 from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.data import TABLE as TYPES
+from relaxpy.ir.data import TypeDecl
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import ExternFunc, Function, no_attrs
@@ -137,6 +139,16 @@ class IRModule:
     def vdevices(self) -> tuple[VDevice, ...]:
         """The virtual devices that the module lists."""
         return tuple(v for v in self.global_infos.get(TABLE, ()) if isinstance(v, VDevice))
+
+    @property
+    def data_types(self) -> tuple[TypeDecl, ...]:
+        """The data types that the module declares."""
+        return self.global_infos.get(TYPES, ())
+
+    @property
+    def types(self) -> Any:
+        """Its data types, to make values of: `mod.types.List.Cons(x, tail)`."""
+        return services.types_of_module(self)
 
     def __getitem__(self, name: str) -> BaseFunc:
         """The function with this name. Raises UsageError if there is none."""

@@ -23,12 +23,15 @@ from relaxpy import services
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     ObjectType,
     PrimType,
     ShapeType,
     TensorType,
     TupleType,
+    TypeParam,
 )
+from relaxpy.ir.data import TypeDecl
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
     Binding,
@@ -200,6 +203,10 @@ def _expand_annotation(node: Annotation) -> tuple[tuple[Any, ...], list[Part]]:
             parts: list[Part] = [*_items("params", params), ("ret", node.ret)]
             head = ("Callable", None if node.params is None else len(params), node.pure)
             return head, [("", _Scope(True)), *parts, ("", _Scope(False))]
+        case DataType(name=name, args=args):
+            return ("Data", name, len(args)), list(_items("args", args))
+        case TypeParam(name=name):
+            return ("TypeParam", name), []
         case ObjectType():
             return ("Object",), []
         case _:
@@ -208,6 +215,14 @@ def _expand_annotation(node: Annotation) -> tuple[tuple[Any, ...], list[Part]]:
 
 def _expand_attribute(node: Any) -> tuple[tuple[Any, ...], list[Part]]:
     """The expansion of a value that is no node: an attribute of an operator, function or module."""
+    if isinstance(node, TypeDecl):
+        cases = node.constructors
+        head = ("TypeDecl", node.name, node.params, *((c.name, c.fields) for c in cases))
+        inner: list[Part] = []
+        for case in cases:
+            types = _items(case.name, case.types)
+            inner += [("", _Scope(True)), *types, ("", _Scope(False))]
+        return head, inner
     if isinstance(node, float):
         return ("float", struct.pack("<d", node)), []
     if is_ndarray(node):

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     PrimType,
     ShapeType,
     TensorType,
@@ -293,6 +294,9 @@ def for_each_dim(annotation: Annotation, visit: Callable[[Dim], None]) -> None:
             for item in params or ():
                 for_each_dim(item, visit)
             for_each_dim(ret, visit)
+        case DataType(args=args):
+            for item in args:
+                for_each_dim(item, visit)
         case _:
             pass
 
@@ -328,6 +332,9 @@ def map_annotation(
             return (
                 annotation if (new, changed) == (params, ret) else CallableType(new, changed, pure)
             )
+        case DataType(name=name, args=args):
+            new = tuple(map_annotation(item, dim, var) for item in args)
+            return annotation if new == args else DataType(name, new)
         case _:
             return annotation
 

@@ -110,7 +110,7 @@ def _item(expr: TupleGetItem, annotation: Annotation) -> Annotation:
                 span=expr.span,
             )
         return annotation.fields[expr.index]
-    if isinstance(annotation, ObjectType):
+    if type(annotation) is ObjectType:
         return ObjectType()
     raise DeduceError("tuple-index", f"{annotation} is not a tuple", span=expr.span)
 
@@ -134,7 +134,7 @@ def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
             )
     else:
         callee = deduce(call.op, mod)
-    if isinstance(callee, ObjectType):
+    if type(callee) is ObjectType:
         return ObjectType()
     if not isinstance(callee, CallableType):
         raise DeduceError("call-callee", f"{callee} cannot be called", span=call.span)

@@ -86,19 +86,6 @@ class ExpertLinear(Op):
 
         return te.compute(out.dims, element, "with_bias")
 
-    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
-        data, weight, experts, *more = args
-
-        def compute(data: Any, weight: Any, bias: Any) -> Any:
-            rows, choices = b.dims(experts)
-            own = b.take(weight, experts, 0)
-            column = b.reshape(data, (rows, 1, b.dims(data)[1], 1))
-            found = b.reshape(b.matmul(own, column), (rows, choices, b.dims(weight)[1]))
-            return found if bias is None else b.add(found, b.take(bias, experts, 0))
-
-        of_data, of_weight, of_bias = b.through(compute, [data, weight, *(more or [None])], ct)
-        return [of_data, of_weight, None, of_bias]
-
     def reference(
         self, data: np.ndarray, weight: np.ndarray, experts: np.ndarray,
         bias: np.ndarray | None = None,

@@ -19,6 +19,7 @@ from relaxpy.errors import DeduceError, Span
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     ObjectType,
     PrimType,
     ShapeType,
@@ -45,7 +46,7 @@ from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.base import as_expr
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
-from relaxpy.shape.lattice import Verdict, accepts, erase, substitute
+from relaxpy.shape.lattice import Verdict, accepts, erase, join, substitute
 from relaxpy.shape.prove import equal
 
 Fresh = Callable[[str], str]
@@ -139,6 +140,9 @@ class Loop:
     def _widened(self, old: Annotation, new: Annotation, name: str) -> Annotation | None:
         """The annotation of a variable that is `old` in one step, and `new` in the next; None if there is none."""
         match old, new:
+            case DataType(), _:
+                wider = join(old, new)
+                return wider if isinstance(wider, DataType) else None
             case ObjectType(), _:
                 return old
             case PrimType(), PrimType() if old.dtype == new.dtype:

@@ -14,6 +14,8 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.boxes import all_class_non_max_suppression
+from relaxpy.runtime.data import FUNCTIONS as DATA
+from relaxpy.runtime.data import Data
 from relaxpy.runtime.dtype import info, to_numpy
 from relaxpy.runtime.pages import check_pages
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, sizes, tensor_at
@@ -76,7 +78,7 @@ def writable(value: object) -> object:
             return value.copy()
         require_updatable(value)
         return value
-    if isinstance(value, tuple) and not isinstance(value, Shape):
+    if isinstance(value, tuple) and not isinstance(value, Shape | Data):
         return tuple(map(writable, value))
     return value
 
@@ -282,6 +284,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.print": print_value,
     "vm.builtin.zeros": zeros,
     **INSPECT,
+    **DATA,
     "relaxpy.same": same,
     "relaxpy.unique": unique,
     "relaxpy.check_range": check_range,

@@ -35,6 +35,9 @@ from relaxpy.runtime.terms import HOST_SLOT as HOST_SLOT
 from relaxpy.runtime.terms import INT_OPS as INT_OPS
 from relaxpy.runtime.terms import AnyDType as AnyDType
 from relaxpy.runtime.terms import CallablePattern as CallablePattern
+from relaxpy.runtime.terms import DataCase as DataCase
+from relaxpy.runtime.terms import DataInfo as DataInfo
+from relaxpy.runtime.terms import DataPattern as DataPattern
 from relaxpy.runtime.terms import DTypeName as DTypeName
 from relaxpy.runtime.terms import Heap as Heap
 from relaxpy.runtime.terms import Index as Index
@@ -45,9 +48,11 @@ from relaxpy.runtime.terms import KernelImage as KernelImage
 from relaxpy.runtime.terms import KernelInfo as KernelInfo
 from relaxpy.runtime.terms import KernelMemory as KernelMemory
 from relaxpy.runtime.terms import KernelParam as KernelParam
+from relaxpy.runtime.terms import Name as Name
 from relaxpy.runtime.terms import ObjectPattern as ObjectPattern
 from relaxpy.runtime.terms import Operand as Operand
 from relaxpy.runtime.terms import OrNone as OrNone
+from relaxpy.runtime.terms import ParamPattern as ParamPattern
 from relaxpy.runtime.terms import Pattern as Pattern
 from relaxpy.runtime.terms import PrimDType as PrimDType
 from relaxpy.runtime.terms import PrimPattern as PrimPattern

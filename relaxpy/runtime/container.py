@@ -33,7 +33,7 @@ from relaxpy.errors import ExecutableError
 from relaxpy.files import moved_to, open_regular
 
 MAGIC = b"RELAXPY\n"
-VERSION = 11
+VERSION = 12
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<8sIIQI4x")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.check_data import holds_data
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import describe, enter
 from relaxpy.runtime.signature import Signature
@@ -70,7 +71,15 @@ def entry_source(
 class Arguments:
     """Completes and converts the arguments of calls."""
 
-    __slots__ = ("_arity", "_linked", "_own", "_patterns", "_queues", "_takes_arrays")
+    __slots__ = (
+        "_arity",
+        "_holds_data",
+        "_linked",
+        "_own",
+        "_patterns",
+        "_queues",
+        "_takes_arrays",
+    )
 
     def __init__(self, linked: LinkedFunction, arity: int) -> None:
         self._linked = linked
@@ -82,6 +91,7 @@ class Arguments:
             isinstance(pattern, TensorPattern) and not self._queues for pattern in self._patterns
         )
         """For each parameter whether it is a tensor of the host; none are if one is on a device."""
+        self._holds_data = tuple(map(holds_data, self._patterns))
 
     def bind(
         self, given: tuple[Any, ...], more: tuple[Any, ...], named: dict[str, Any]
@@ -96,7 +106,12 @@ class Arguments:
         try:
             if value.__class__ is np.ndarray and self._takes_arrays[position]:
                 return from_array(value)  # as `enter` does, in less time
-            return enter(value, self._patterns[position], self._queues, self._own)
+            entered = enter(value, self._patterns[position], self._queues, self._own)
+            if self._holds_data[position]:
+                check = self._linked.program.executable.data_check
+                if reason := check.misfit(entered, self._patterns[position]):
+                    raise RuntimeCheckError("check", reason)
+            return entered
         except RuntimeCheckError as error:
             code = self._linked.code
             param = code.params[position]

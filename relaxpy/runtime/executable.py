@@ -24,6 +24,7 @@ from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.files import given_path
 from relaxpy.half_bytes import as_bytes
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.check_data import DataCheck, types_of
 from relaxpy.runtime.container import (
     ALIGNMENT,
     Container,
@@ -31,10 +32,19 @@ from relaxpy.runtime.container import (
     open_container,
     write_container,
 )
+from relaxpy.runtime.data import Types
 from relaxpy.runtime.host.features import missing_here
 from relaxpy.runtime.images import choose_images
 from relaxpy.runtime.tensor import Array
-from relaxpy.runtime.terms import HOST_SLOT, Index, KernelInfo, Requirement, Slot, WeightParam
+from relaxpy.runtime.terms import (
+    HOST_SLOT,
+    DataInfo,
+    Index,
+    KernelInfo,
+    Requirement,
+    Slot,
+    WeightParam,
+)
 
 # The bytecode, and what reads it, is imported where it is decoded: an executable that brings its functions linked along
 # needs none of it.
@@ -74,6 +84,8 @@ class Executable:
     """The hardware requirements that kernel images refer to (`KernelImage.needs`)."""
     weight_params: tuple[WeightParam, ...] = ()
     """The parameters that are weights to be packed (`VirtualMachine.pack`), by function and position."""
+    data_types: tuple[DataInfo, ...] = ()
+    """The data types that the program declares."""
     build_report: BuildReport | None = None
     """The time of each step of the build; not stored in files."""
     links: Links | None = field(default=None, init=False)
@@ -102,6 +114,16 @@ class Executable:
 
     def __getitem__(self, name: str) -> NoReturn:
         raise _not_running()
+
+    @cached_property
+    def types(self) -> Types:
+        """The data types of the program, to make values of: `exe.types.List.Cons(x, tail)`."""
+        return types_of(self.data_types)
+
+    @cached_property
+    def data_check(self) -> DataCheck:
+        """Compares values with patterns over these types."""
+        return DataCheck(self.data_types)
 
     def function(self, name: str) -> FunctionCode:
         """The function `name`. Raises: UsageError (`function-name`)."""
@@ -209,6 +231,7 @@ class Executable:
             "slots": encode(self.slots),
             "requirements": encode(self.requirements),
             "weight_params": encode(self.weight_params),
+            "data_types": encode(self.data_types),
             "libraries": list(self.libraries),
             "packed": list(self.packed),
             "target": _plain(self.target),
@@ -227,7 +250,16 @@ class Executable:
         from relaxpy.runtime.codec import decode
 
         table, _ = self.constant_layout()
-        names = "kernels", "slots", "requirements", "weight_params", "libraries", "packed", "target"
+        names = (
+            "kernels",
+            "slots",
+            "requirements",
+            "weight_params",
+            "data_types",
+            "libraries",
+            "packed",
+            "target",
+        )
         return {
             **{name: getattr(self, name) for name in names},
             "constants": decode(table, _meta()["constants"]),
@@ -279,6 +311,7 @@ class Executable:
             slots=meta["slots"],
             requirements=meta["requirements"],
             weight_params=meta["weight_params"],
+            data_types=meta["data_types"],
             libraries=meta["libraries"],
             packed=meta["packed"],
             objects=_cut(container.read("object"), meta["objects"]),
@@ -326,6 +359,7 @@ def _meta() -> dict[str, Any]:
         "slots": tuple[Slot, ...],
         "requirements": tuple[Requirement, ...],
         "weight_params": tuple[WeightParam, ...],
+        "data_types": tuple[DataInfo, ...],
         "libraries": tuple[str, ...],
         "packed": tuple[str, ...],
         "target": dict[str, str | int | bool | None | tuple[str, ...]],

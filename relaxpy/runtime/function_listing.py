@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relaxpy.runtime.devices.line_names import LineNames
@@ -44,6 +45,8 @@ class Listing:
     """For each parameter a condition that is true if its argument has to be converted (`relaxpy.runtime.entry`)."""
     gives_new: bool = False
     """Whether its results contain no constants, which a caller must not get."""
+    classes: Sequence[str] = ()
+    """The constructors of data types whose classes the names `D<i>` are bound to."""
 
     @property
     def text(self) -> str:

@@ -30,6 +30,8 @@ from functools import cache
 from typing import ClassVar
 
 from relaxpy.runtime import bytecode as bc
+from relaxpy.runtime.check_data import CHECKED_BEFORE, holds_data
+from relaxpy.runtime.data_lines import DataLines
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.runtime.effects import sets, sets_slots
@@ -56,6 +58,8 @@ class Devices:
     kernels: tuple[bc.KernelInfo, ...] = ()
     with_graphs: frozenset[int] = frozenset()
     """The slots whose devices record and replay launches."""
+    packed: tuple[str, ...] = ()
+    """The names of the functions that `Packed` instructions call."""
 
 
 @cache
@@ -116,6 +120,7 @@ class Emitter:
     ) -> None:
         self.code = code
         self.kernels = devices.kernels
+        self.data = DataLines(devices.packed)
         self.unproved = unproved
         self.info = analysis
         self.plan = analysis.plan
@@ -302,6 +307,7 @@ class Emitter:
             tuple(self.graphs),
             entry_tests(self.code, self.is_tensor),
             self.info.gives_new,
+            list(self.data.classes),
         )
 
     def start(self, framed: bool) -> None:
@@ -481,6 +487,10 @@ class Emitter:
                 self.emit(
                     f"library(l{index}, {outputs}, ({given},))" if outputs else f"l{index}({given})"
                 )
+            case bc.Packed() if lines := self.data.lines(instr):
+                for line in lines:
+                    self.emit(line)
+                self.info.defines[at].is_bool = self.data.is_test(instr)
             case bc.Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
             case bc.Call(args=args) if self.steps is not None and at in self.steps.calls:
@@ -646,6 +656,8 @@ class Emitter:
             # A tensor that this function allocated: only its sizes are checked, and they are known.
             self.match_known(instr, instr.pattern, value, scope)
             return
+        if holds_data(instr.pattern) and self.code.checks[instr.check].what not in CHECKED_BEFORE:
+            self.emit(f"if misfit({at}, {src}): {bad.format(src)}")
         bound: list[int] = []
         sizes = self.matches.value(instr.pattern, src, bad.format(src), bound)
         for slot in bound:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from relaxpy.errors import RelaxError, RuntimeCheckError
+from relaxpy.runtime.check_data import holds_data
+from relaxpy.runtime.data import CLASSES
 from relaxpy.runtime.entry import Arguments, entry_source
 from relaxpy.runtime.ffi import OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
@@ -159,6 +161,7 @@ class LinkedFunction:
             "release": release,
             "new_frame": self._new_frame,
             "fail": self.fail,
+            "misfit": self.misfit,
             "mismatch": self.mismatch,
             "unequal": self.unequal,
             "require_own": self.require_own,
@@ -168,6 +171,7 @@ class LinkedFunction:
         for names in listing.devices:
             scope |= names.bound(program)
         scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
+        scope |= {f"D{number}": CLASSES[key] for number, key in enumerate(listing.classes)}
         exec(translation.compiled, scope)
         self.run: Callable[..., Any] = scope["run"]
 
@@ -344,6 +348,14 @@ class LinkedFunction:
             )
             raise
 
+    def misfit(self, at: int, value: Any) -> str:
+        """The reason why a value, with the data in it, does not fit a `Match`; empty if it does."""
+        from relaxpy.runtime.bytecode import Match
+
+        instr = self.code.code[at]
+        assert isinstance(instr, Match)
+        return self.program.executable.data_check.misfit(value, instr.pattern)
+
     def mismatch(self, at: int, value: Any, local: Mapping[str, Any]) -> RuntimeCheckError:
         """The error of a `Match` that failed."""
         from relaxpy.runtime.bytecode import Match
@@ -351,7 +363,9 @@ class LinkedFunction:
         instr = self.code.code[at]
         assert isinstance(instr, Match)
         check = self.code.checks[instr.check]
-        error = self._check_error(check, explain(value, instr.pattern), describe(value), local)
+        reason = self.misfit(at, value) if holds_data(instr.pattern) else ""
+        reason = reason or explain(value, instr.pattern)
+        error = self._check_error(check, reason, describe(value), local)
         match instr.pattern:
             case TensorPattern(dtype=dtype) if isinstance(value, Tensor) and value.dtype != dtype:
                 if dtype and check.what == "parameter":

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from relaxpy.runtime.bytecode import (
     CallablePattern,
+    DataPattern,
     Heap,
     ObjectPattern,
+    ParamPattern,
     Pattern,
     PrimPattern,
     ShapePattern,
@@ -59,8 +61,8 @@ class MatchLines:
                 if arity >= 0:
                     test += f" or getattr({src}, 'arity', {arity}) != {arity}"
                 self._emit(f"if {test}: {bad}")
-            case ObjectPattern():
-                pass
+            case ObjectPattern() | DataPattern() | ParamPattern():
+                pass  # those of data types are compared as a whole (`relaxpy.runtime.check_data`)
         return []
 
     def _sizes(

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.data import Data
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
 from relaxpy.runtime.terms import (
     CallablePattern,
+    DataPattern,
     Heap,
     ObjectPattern,
     Pattern,
@@ -67,7 +69,8 @@ def enter(
             is_int = isinstance(scalar, int) and not isinstance(scalar, bool)
             return float(scalar) if is_int and "float" in dtype else scalar
         case TuplePattern(fields):
-            if isinstance(value, tuple | list) and len(value) == len(fields):
+            is_tuple = isinstance(value, tuple | list) and not isinstance(value, Data)
+            if is_tuple and len(value) == len(fields):
                 return tuple(
                     enter(item, field, queues, own)
                     for item, field in zip(value, fields, strict=True)
@@ -129,7 +132,7 @@ def _is_scalar_array(value: Any) -> bool:
 
 def to_value(value: Any) -> Any:
     """The runtime value for the result of a Python or registered function, or for any argument."""
-    if isinstance(value, Tensor | bool | int | float | str) or value is None:
+    if isinstance(value, Tensor | bool | int | float | str | Data) or value is None:
         return value
     if isinstance(value, Shape):
         return sizes(value)
@@ -156,7 +159,7 @@ def _leave(value: Any, copies: dict[int, Tensor]) -> Any:
         if id(value) not in copies:  # the same value twice stays the same object
             copies[id(value)] = value.copy()
         return copies[id(value)]
-    if isinstance(value, tuple) and not isinstance(value, Shape):
+    if isinstance(value, tuple) and not isinstance(value, Shape | Data):
         return tuple(_leave(item, copies) for item in value)
     return value
 
@@ -167,6 +170,8 @@ def describe(value: Any) -> str:
         return f'R.Tensor({_tuple_text(value.shape)}, dtype="{value.dtype}")'
     if isinstance(value, Shape):
         return f"R.Shape({list(value)})"
+    if isinstance(value, Data):
+        return repr(value)
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}: ({', '.join(describe(item) for item in value[:8])})"
     if isinstance(value, bool | int | float | str):
@@ -203,8 +208,10 @@ def explain(value: Any, pattern: Pattern, place: str = "") -> str:
             if not prim_fits(value, dtype):
                 return f"expected a scalar of type {dtype or 'any'}{place}, got {describe(value)}"
             return f"the value{place} is {value}, not {wanted}"
+        case DataPattern(name):
+            return f"expected a value of {name}{place}, got {describe(value)}"
         case TuplePattern(fields):
-            if not isinstance(value, tuple) or isinstance(value, Shape):
+            if not isinstance(value, tuple) or isinstance(value, Shape | Data):
                 return f"expected a tuple of {len(fields)}{place}, got {describe(value)}"
             if len(value) != len(fields):
                 return f"expected {len(fields)} fields{place}, got {len(value)}"
@@ -276,12 +283,14 @@ def fits(value: Any, pattern: Pattern) -> bool:
         case TuplePattern(fields):
             return (
                 isinstance(value, tuple)
-                and not isinstance(value, Shape)
+                and not isinstance(value, Shape | Data)
                 and len(value) == len(fields)
                 and all(fits(item, field) for item, field in zip(value, fields, strict=True))
             )
         case CallablePattern(arity):
             return callable(value) and (arity == -1 or getattr(value, "arity", arity) == arity)
+        case DataPattern(name):
+            return isinstance(value, Data) and value.type_name == name
         case _:
             return True
 

@@ -294,6 +294,8 @@ class BoundProgram:
             "int64": int64,
             "prim_fits": prim_fits,
             "to_value": to_value,
+            "make_tuple": tuple.__new__,
+            "item_of": tuple.__getitem__,
             "library": call_library,
             "closure": self.closure,
             "is_generator": is_generator,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from typing import Annotated, ClassVar, TypeAlias
 
 from relaxpy.runtime.dtype import INFO
@@ -23,6 +24,15 @@ Rank: TypeAlias = Annotated[int, range(-1, 65)]
 """The number of dimensions; -1: any."""
 DTypeName: TypeAlias = Annotated[str, frozenset(INFO)]
 AnyDType: TypeAlias = Annotated[str, frozenset({"", *INFO})]
+
+
+class _Identifiers:
+    """The names that Python's variables may have."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.isidentifier() and not iskeyword(name)
+
+
 PrimDType: TypeAlias = Annotated[str, frozenset({"", "string", "str", *INFO})]
 
 
@@ -131,9 +141,48 @@ class ObjectPattern:
     """Any value."""
 
 
-Pattern: TypeAlias = (
-    "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern"
-)
+Name: TypeAlias = Annotated[str, _Identifiers()]
+"""A name of the program that Python may have, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataPattern:
+    """A value of a data type of the executable, with these arguments."""
+
+    name: Name
+    args: tuple[Pattern, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParamPattern:
+    """A parameter of a data type, in its fields."""
+
+    index: Index
+
+
+Pattern: TypeAlias = "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern | DataPattern | ParamPattern"  # fmt: skip  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class DataCase:
+    """A constructor of a data type."""
+
+    name: Name
+    fields: tuple[Name, ...]
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataInfo:
+    """A data type of an executable, with so many parameters."""
+
+    name: Name
+    params: Index
+    cases: tuple[DataCase, ...]
+
+    def key(self, case: DataCase) -> str:
+        """The name of a constructor in calls, with those of its fields."""
+        return f"{self.name}.{case.name}({', '.join(case.fields)})"
 
 
 @dataclass(frozen=True, slots=True)

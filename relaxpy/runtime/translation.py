@@ -29,6 +29,7 @@ def links_of(program: Program) -> Links:
         tuple(runtime.lines() for runtime in runtimes),
         program.chosen,
         frozenset(slot for slot, runtime in enumerate(runtimes) if runtime.has_graphs),
+        exe.packed,
     )
     generators = trampolined(exe.functions)
     unproved = exe.unproved

@@ -11,7 +11,7 @@ import ast
 import os
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,9 +20,11 @@ from relaxpy.errors import DeduceError, ErrorBag, RelaxError, ScriptError, Sourc
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     ShapeType,
     TupleType,
 )
+from relaxpy.ir.data import TypeDecl
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -53,6 +55,7 @@ from relaxpy.script.advice import (
     like,
 )
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
+from relaxpy.script.data import ConstructorRef, DataNamespace, TypeRef
 from relaxpy.script.describe import describe
 from relaxpy.script.devices import named, with_device
 from relaxpy.script.dialects.older_words import ATTRIBUTES
@@ -108,6 +111,8 @@ class CoreParser:
         """Variables and Python values bound so far, by name."""
         self.functions: dict[str, Any] = {}
         """Functions of the module, by their name in the script."""
+        self.types: Mapping[str, TypeDecl] = {}
+        """The data types of the module."""
         self.in_annotation = False
         self.externs: dict[Var, ExternFunc] = {}
         """Variables that refer to a library function."""
@@ -287,6 +292,10 @@ class CoreParser:
                 error.help = instead_of(node.attr)
             raise
         name = node.attr
+        if isinstance(base, TypeRef):
+            return ConstructorRef(base.decl, name, None if base.params else ())
+        if isinstance(base, DataType) and base.name in self.types:
+            return ConstructorRef(self.types[base.name], name, base.args)
         if isinstance(base, ModuleRef):
             if name in self.functions:
                 return self.functions[name]
@@ -294,7 +303,7 @@ class CoreParser:
             self.fail("unknown-name", f"the module has no function {name}", node, known)
         if isinstance(base, types.ModuleType) and base in NAMESPACES:
             return self.script_name(base, name, node)
-        if isinstance(base, namespace_r.Namespace):
+        if isinstance(base, (namespace_r.Namespace, DataNamespace)):
             return self.script_name(base, name, node)
         if isinstance(base, Expr):
             return self.value_attribute(base, name, node)

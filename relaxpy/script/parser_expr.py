@@ -337,6 +337,6 @@ class ExprParser(CoreParser):
             if -len(annotation.dims) <= index < len(annotation.dims):
                 return PrimValue(annotation.dims[index], span=self.span(node))
             self.fail("tuple-index", f"index {index} is out of range for {annotation}", node.slice)
-        if not isinstance(annotation, (TupleType, ObjectType)):
+        if not isinstance(annotation, TupleType) and type(annotation) is not ObjectType:
             self.fail("tuple-index", f"{annotation} is not a tuple", node.value)
         return self.item(base, int(index), node)

@@ -28,7 +28,7 @@ from relaxpy.ir.expr import (
 from relaxpy.op.deduce import deduce
 from relaxpy.script.macro import Macro
 from relaxpy.script.parser_binding import fits
-from relaxpy.script.parser_loop import LoopParser
+from relaxpy.script.parser_match import MatchParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import returns
@@ -54,7 +54,7 @@ def refuse_private_symbol(name: str) -> NoReturn:
     )
 
 
-class FunctionParser(LoopParser):
+class FunctionParser(MatchParser):
     """Parses one function: its signature with `signature`, then its body with `function`."""
 
     def function(self, signature: Signature) -> Function:
@@ -193,6 +193,7 @@ class FunctionParser(LoopParser):
                 "add @R.function; define tensor programs (@T.prim_func) in the class of the module",
             )
         inner = FunctionParser(self.source, self.around, self.bag, self.functions, self.mod, self)
+        inner.types = self.types
         signature = inner.signature(node, options)
         if signature.broken:
             raise Skip

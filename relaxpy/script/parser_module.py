@@ -28,6 +28,7 @@ from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
 from relaxpy.script.parser_program import read_program
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
+from relaxpy.script.parser_types import TypeParser
 from relaxpy.script.parser_value import argument_node
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
 
@@ -36,6 +37,7 @@ KINDS = {
     "prim_func": "@T.prim_func",
     "ir_module": "@I.ir_module",
     "macro": "@R.macro",
+    "type": "@R.type",
 }
 
 
@@ -72,6 +74,7 @@ def decorator_kind(
             namespace_t.prim_func: "prim_func",
             namespace_i.ir_module: "ir_module",
             macro: "macro",
+            namespace_r.type: "type",
         }.get(value if callable(value) else None)  # type: ignore[arg-type]
         if kind is not None:
             found = kind, _options(kind, call, scope) if call is not None else {}
@@ -96,6 +99,7 @@ OPTIONS: dict[str, dict[str, type]] = {
     },
     "ir_module": {"check_well_formed": bool},
     "macro": {"hygienic": bool},
+    "type": {},
 }
 """Options of the decorators, with their types."""
 
@@ -148,6 +152,7 @@ class ModuleParser:
         """Name of a function in the script → GlobalVar."""
         self.attrs: dict[str, Any] = {}
         self.infos: dict[str, tuple[Any, ...]] = {}
+        self.types = TypeParser(source, around, bag)
         self.definitions: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
         self.waiting: dict[str, tuple[FunctionParser, Signature]] = {}
         self.tensor_programs: list[tuple[str, ast.FunctionDef]] = []
@@ -168,6 +173,7 @@ class ModuleParser:
                 pass
             except RelaxError as error:
                 self.bag.add(error.located(self.scope.span(statement)))
+        self.infos |= self.types.read()
         for name, node in self.tensor_programs:
             self.tensor_program(name, node)
         with virtual_devices(self.devices()):
@@ -214,6 +220,9 @@ class ModuleParser:
         match node:
             case ast.FunctionDef():
                 self.declare_function(node)
+            case ast.ClassDef():
+                kind = decorator_kind(node, self.scope)[0]
+                self.scope.env[node.name] = self.types.declare(node, kind, bool(self.names))
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 return
             case ast.Expr(value=ast.Call() as call):
@@ -223,9 +232,9 @@ class ModuleParser:
             case _:
                 raise ScriptError(
                     "unsupported-syntax",
-                    "a module contains only functions",
+                    "a module contains only functions and types",
                     span=self.scope.span(node),
-                    help="write definitions decorated with @R.function or @T.prim_func",
+                    help="write definitions decorated with @R.function, @T.prim_func or @R.type",
                 )
 
     def declare_function(self, node: ast.FunctionDef) -> None:
@@ -339,6 +348,7 @@ class ModuleParser:
             parser = FunctionParser(self.source, self.around, self.bag, {}, IRModule())
             parser.functions = self.names
             parser.env = {**self.scope.env, self.name: ModuleRef(self.name)}
+            parser.types = {name: ref.decl for name, ref in self.types.refs.items()}
             parser.global_function = self.adopt  # type: ignore[method-assign]
             try:
                 signature = parser.signature(node, options)

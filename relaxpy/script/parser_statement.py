@@ -53,7 +53,6 @@ REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
     ast.AsyncFunctionDef: ("async def", "write def"),
     ast.AsyncFor: ("a for loop", "unroll it"),
     ast.AsyncWith: ("async with", "write with R.dataflow():"),
-    ast.Match: ("match", "write if and else"),
 }
 
 
@@ -247,7 +246,9 @@ class StatementParser(BindingParser):
     def check_condition(self, cond: Expr, node: ast.expr) -> None:
         annotation = self.annotation_of(cond)
         match annotation:
-            case ObjectType() | PrimType(dtype="bool"):
+            case PrimType(dtype="bool"):
+                return
+            case ObjectType() if type(annotation) is ObjectType:
                 return
             case TensorType(dtype=dtype, ndim=ndim) if dtype in (None, "bool") and ndim in (-1, 0):
                 return
@@ -375,7 +376,7 @@ def last_target(body: Sequence[ast.stmt]) -> str | None:
             return name
         case ast.Expr(ast.Call()):
             return "_"  # a statement for its effect
-        case ast.If(body=inner):
+        case ast.If(body=inner) | ast.Match(cases=[ast.match_case(body=inner), *_]):
             return last_target(inner)
         case ast.With(body=inner) if inner and isinstance(inner[-1], ast.Expr):
             call = inner[-1].value

@@ -18,13 +18,16 @@ from typing import Any
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     ObjectType,
     PrimType,
     ShapeType,
     TensorType,
     TupleType,
+    TypeParam,
     leaf_types,
 )
+from relaxpy.ir.data import TABLE as TYPES
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Binding,
@@ -55,7 +58,9 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.vdevice import VDevice
 from relaxpy.ir.visitor import Visitor, free_sym_vars
 from relaxpy.narrow import is_mapping
+from relaxpy.op.data import DataCall
 from relaxpy.script.constants import ConstantTable
+from relaxpy.script.written_types import written_type
 from relaxpy.shape.bounds import LOWER, UPPER
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
@@ -151,7 +156,8 @@ class _ModulePrinter:
     def __init__(self, mod: IRModule, constants: ConstantTable) -> None:
         self.mod = mod
         self.constants = constants
-        unique = Names()
+        self.types = [decl.name for decl in mod.data_types]
+        unique = Names(self.types)
         self.name = unique.fresh(mod.name)
         self.globals = {name: unique.fresh(name) for name in mod}
 
@@ -159,14 +165,15 @@ class _ModulePrinter:
         parts: list[str] = []
         if self.mod.attrs:
             parts.append(f"I.module_attrs({print_literal(dict(self.mod.attrs))})")
-        if self.mod.global_infos:
-            infos = {key: list(values) for key, values in self.mod.global_infos.items()}
+        infos = {k: list(values) for k, values in self.mod.global_infos.items() if k != TYPES}
+        if infos:
             parts.append(f"I.module_global_infos({print_literal(infos)})")
+        parts += [written_type(each, _field_annotation) for each in self.mod.data_types]
         for name, func in self.mod.functions.items():
             shown = self.globals[name]
             if isinstance(func, Function):
                 printer = _FunctionPrinter(
-                    Names([self.name]), self.globals, self.name, self.constants
+                    Names([self.name, *self.types]), self.globals, self.name, self.constants
                 )
                 parts.append("\n".join(printer.definition(func, name, shown, False)))
             elif isinstance(func, ExternFunc):
@@ -177,6 +184,13 @@ class _ModulePrinter:
         body = "\n\n".join(parts) or "pass"
         lines = [f"{INDENT}{line}" if line else "" for line in body.split("\n")]
         return f"@I.ir_module\nclass {self.name}:\n" + "\n".join(lines) + "\n"
+
+
+def _field_annotation(annotation: Annotation) -> str:
+    """The annotation of a field in a declaration."""
+    printer = _FunctionPrinter(Names())
+    printer.quoted = True
+    return printer.annotation(annotation)
 
 
 def _tensor_program(script: str, name: str, shown: str) -> str:
@@ -406,6 +420,8 @@ class _FunctionPrinter:
 
     def call(self, call: Call) -> str:
         op = call.op
+        if isinstance(op, DataCall):
+            return op.written(call, self.value)
         if isinstance(op, Operator):
             args = op.print_args(call, lambda arg: self.operator_arg(call, arg))
             return f"R.{op.name}({', '.join(args)})"
@@ -455,6 +471,10 @@ class _FunctionPrinter:
                 return self.tuple_type(annotation)
             case CallableType():
                 return self.function_type(annotation)
+            case DataType(name=name, args=args):
+                return f"{name}[{', '.join(map(self.annotation, args))}]" if args else name
+            case TypeParam(name=name):
+                return name
             case _:
                 assert isinstance(annotation, ObjectType), annotation
                 return "R.Object"

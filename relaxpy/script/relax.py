@@ -29,6 +29,8 @@ from relaxpy.script.calls import (
     invoke_pure_closure,
 )
 from relaxpy.script.constants import const_ref
+from relaxpy.script.data import data, type_param
+from relaxpy.script.data import type_ as type
 from relaxpy.script.dialects.lowered import SPELLINGS
 from relaxpy.script.dialects.older_words import R_NAMES
 from relaxpy.script.intrinsics import (
@@ -55,9 +57,9 @@ __all__ = [
     "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem",
     "call_builtin_with_ctx",
     "call_dps_library", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
-    "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "dataflow", "device",
+    "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "data", "dataflow", "device",
     "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",
-    "prim_value", "shape", "str", "tuple",
+    "prim_value", "shape", "str", "tuple", "type", "type_param",
 ]  # fmt: skip
 
 

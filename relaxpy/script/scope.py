@@ -169,6 +169,10 @@ class Symbols(DimReader):
             self.first_use.setdefault(found.symbol, span)
         return found
 
+    def new(self, name: str) -> SymVar:
+        """A variable of this function that no text names."""
+        return self._new_private(name)
+
     def _new_private(self, name: str) -> SymVar:
         found = SymVar(name)
         self._private[found] = None

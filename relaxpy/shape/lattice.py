@@ -13,6 +13,7 @@ from enum import IntEnum
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
+    DataType,
     ObjectType,
     PrimType,
     ShapeType,
@@ -77,8 +78,17 @@ class _Matcher:
         if pattern is actual and self.bound is None:
             return Verdict.YES  # the common case of deducing a binding again
         match pattern, actual:
+            case DataType(), DataType():
+                if pattern.name != actual.name or len(pattern.args) != len(actual.args):
+                    return Verdict.NO
+                pairs = zip(pattern.args, actual.args, strict=True)
+                return min((self.match(p, a) for p, a in pairs), default=Verdict.YES)
+            case DataType(), _:
+                return Verdict.MAYBE if type(actual) is ObjectType else Verdict.NO
             case ObjectType(), _:
                 return Verdict.YES
+            case _, DataType():
+                return Verdict.NO
             case _, ObjectType():
                 return Verdict.MAYBE
             case PrimType(), PrimType():
@@ -211,6 +221,8 @@ def erase(
                 return var in own or keep(var)
 
             return CallableType(params, erase(ret, inner, keep_var), pure)
+        case DataType(name=name, args=args):
+            return DataType(name, tuple(erase(each, keep, keep_var) for each in args))
         case _:
             return annotation
 
@@ -239,6 +251,8 @@ def join(a: Annotation, b: Annotation) -> Annotation:
             if ret is None:
                 return CallableType(None, ObjectType(), a.pure and b.pure)
             return CallableType(a.params, join(a.ret, ret), a.pure and b.pure)
+        case DataType(), DataType() if a.name == b.name and len(a.args) == len(b.args):
+            return DataType(a.name, tuple(map(join, a.args, b.args)))
         case _:
             return ObjectType()
 

@@ -29,6 +29,7 @@ import numpy as np
 
 from relaxpy.analysis.in_place import updatable, updated_parameters
 from relaxpy.analysis.tail_calls import tail_calls
+from relaxpy.build.data_types import data_table, pattern_of
 from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.half_bytes import as_bytes
 from relaxpy.ir.annotation import (
@@ -87,6 +88,9 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime import library
+from relaxpy.runtime.check_data import DataCheck, holds_data
+from relaxpy.runtime.data import FUNCTIONS as DATA
+from relaxpy.runtime.data import Data, replaced
 from relaxpy.runtime.library_call import write_all
 from relaxpy.runtime.patterns import describe, enter, to_value
 from relaxpy.runtime.signature import takes, wrong_count
@@ -102,7 +106,6 @@ from relaxpy.testing.values import (
     as_number,
     check_fits,
     is_integers,
-    pattern_of,
     shown,
 )
 from relaxpy.tir.prim_func import PrimFunc
@@ -230,7 +233,12 @@ def _arguments(
     values = []
     for param, arg in zip(function.params, args, strict=True):
         try:
-            values.append(enter(arg, pattern_of(param.annotation)))
+            pattern = pattern_of(param.annotation)
+            values.append(enter(arg, pattern))
+            if holds_data(pattern):
+                reason = DataCheck(data_table(mod)).misfit(values[-1], pattern)
+                if reason:
+                    raise RuntimeCheckError("check", reason)
         except RuntimeCheckError as error:
             error.message = f"{name}: parameter {param.name}: {error.message}"
             error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
@@ -630,6 +638,8 @@ class Interpreter:
         """A library or packed function on numpy arrays."""
         if name in self.libraries:
             return self.libraries[name]
+        if name in DATA:  # fields are the interpreter's values
+            return lambda *values: _plain(DATA[name](*values))
         func = find(name)
         return lambda *values: _plain(func(*map(_to_runtime, values)))
 
@@ -709,6 +719,8 @@ def _to_runtime(value: Value) -> Any:
     """Converts a value to an argument of registered functions. Arrays share their memory."""
     if isinstance(value, np.ndarray):
         return from_numpy(value)
+    if isinstance(value, Data):
+        return replaced(value, _to_runtime)
     if isinstance(value, tuple) and not isinstance(value, Shape):
         return tuple(map(_to_runtime, value))
     return value
@@ -718,6 +730,6 @@ def _plain(value: Any) -> Value:
     """Converts the result of a registered function to a value of the interpreter."""
     if isinstance(value, Tensor):
         return value.numpy()
-    if isinstance(value, tuple) and not isinstance(value, Shape):
+    if isinstance(value, tuple) and not isinstance(value, Shape | Data):
         return tuple(map(_plain, value))
     return () if value is None else value

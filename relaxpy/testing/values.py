@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from relaxpy.backend.int_expr import int_expr
+from relaxpy.build.data_types import pattern_of
 from relaxpy.errors import RuntimeCheckError, Span
 from relaxpy.ir.annotation import (
     Annotation,
@@ -25,15 +26,9 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr, Function, PrimValue, ShapeExpr, Var
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.runtime.bytecode import (
-    CallablePattern,
     IntExpr,
-    ObjectPattern,
-    Pattern,
-    PrimPattern,
-    ShapePattern,
-    TensorPattern,
-    TuplePattern,
 )
+from relaxpy.runtime.data import Data
 from relaxpy.runtime.integers import evaluate, int64, problem_of
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, tensor_at
@@ -127,6 +122,8 @@ def type_of_value(value: Value) -> Annotation:
             return TensorType(np.shape(value), DType(value.dtype))
         case Shape():
             return ShapeType(value)
+        case Data():
+            return ObjectType()
         case tuple():
             return TupleType(map(type_of_value, value))
         case bool():
@@ -151,31 +148,9 @@ def shown(value: Value) -> Any:
     """A value in the form that the runtime describes: arrays as tensors without memory."""
     if isinstance(value, (np.ndarray, np.generic)):
         return tensor_at(0, np.shape(value), str(value.dtype), None)
-    if isinstance(value, tuple) and not isinstance(value, Shape):
+    if isinstance(value, tuple) and not isinstance(value, Shape | Data):
         return tuple(map(shown, value))
     return value
-
-
-def pattern_of(annotation: Annotation) -> Pattern:
-    """The part of an annotation that the runtime checks at once: types, ranks, dtypes, constant dimensions. Symbolic
-    dimensions accept any size."""
-
-    def sizes(dims: tuple[Dim, ...] | None) -> tuple[int | None, ...] | None:
-        return None if dims is None else tuple(dim.value for dim in dims)
-
-    match annotation:
-        case TensorType(ndim=ndim, dtype=dtype):
-            return TensorPattern(sizes(annotation.dims), ndim, str(dtype or ""))
-        case ShapeType(dims=dims, ndim=ndim):
-            return ShapePattern(sizes(dims), ndim)
-        case PrimType(dtype=dtype, value=value):
-            return PrimPattern(str(dtype), None if value is None else value.value)
-        case TupleType(fields=fields):
-            return TuplePattern(tuple(map(pattern_of, fields)))
-        case CallableType(params=params):
-            return CallablePattern(-1 if params is None else len(params))
-        case _:
-            return ObjectPattern()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from relaxpy.ir.annotation import (
     VOID,
     Annotation,
     CallableType,
+    DataType,
     ObjectType,
     PrimType,
     ShapeType,
@@ -38,6 +39,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.op.call import CallPurePacked, InvokeClosure
+from relaxpy.op.data import Construct, DataField, IsMadeBy
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import (
     AllocStorage,
@@ -270,8 +272,10 @@ class _Lowerer:
             case Call(op=(ExternFunc() | CallPurePacked() | InvokeClosure()), ty_args=types):
                 value = self.call(value)
                 self.out.append(VarBinding(binding.var, value, span=binding.span))
-                if types and _checkable(binding.var.annotation):
-                    self.match_all([(binding.var, binding.var.annotation, binding.span)], "result")
+                what = "field" if isinstance(value.op, DataField) else "result"
+                known = isinstance(value.op, Construct | IsMadeBy)
+                if types and not known and _checkable(binding.var.annotation):
+                    self.match_all([(binding.var, binding.var.annotation, binding.span)], what)
                 return
             case Call(op=Var()) if _checkable(binding.var.annotation):
                 # The value may be a Python function, which guarantees nothing.
@@ -395,7 +399,7 @@ class _Lowerer:
         defined: dict[SymVar, Span | None] = {}
         for var, annotation, span in values:
             self.span = span or self.span
-            if isinstance(annotation, ObjectType):
+            if isinstance(annotation, ObjectType) and not isinstance(annotation, DataType):
                 continue
             for symbol in (s for dim in matched_dims(annotation) for s in dim.vars):
                 if self.scope.slot(symbol.dim) is None:
@@ -500,7 +504,7 @@ def _map_dims(annotation: Annotation, change: Callable[[Dim], Dim]) -> Annotatio
     match annotation:
         case TupleType(fields=fields):
             return TupleType(_map_dims(item, change) for item in fields)
-        case CallableType():
+        case CallableType() | DataType():
             return annotation
         case _:
             return map_annotation(annotation, change)
@@ -522,7 +526,7 @@ def position(annotation: Annotation, index: int) -> str:
 
 def _checkable(annotation: Annotation) -> bool:
     """Does the annotation need a check at run time?"""
-    if isinstance(annotation, TupleType):
+    if isinstance(annotation, TupleType | DataType):
         return True
     return not isinstance(annotation, (ObjectType, CallableType)) or (
         isinstance(annotation, CallableType) and annotation.params is not None

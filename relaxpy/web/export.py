@@ -46,6 +46,7 @@ SHARD = 16 << 20
 _MODULES = (
     "relaxpy.js", "machine.js", "bytecode.js", "builtins.js", "errors.js", "host.js", "integers.js", "patterns.js",
     "page.css", "page.js", "store.js", "tokenizer.js", "values.js", "wasm.js", "webgpu.js", "sw.js", "relaxpy.d.ts",
+    "data.js",
 )  # fmt: skip
 _NAME = re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]{0,200}")
 """The names that npm accepts."""
@@ -307,6 +308,7 @@ def _code(target: str, exe: Executable) -> Iterator[tuple[str, str, bytes]]:
     program = {
         "functions": exact_json(encode(exe.functions)),
         "slots": encode(exe.slots),
+        "data_types": exact_json(encode(exe.data_types)),
         "packed": list(exe.packed),
         "libraries": [],
         "constants": table,

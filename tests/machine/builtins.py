@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from relaxpy.runtime.data import CLASSES
 from relaxpy.runtime.tensor import Shape
 from tests.machine.values import FunctionValue
 
@@ -42,12 +43,39 @@ GRID = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 def builtin_cases() -> list[BuiltinCase]:
     """All cases."""
-    made = [*_shapes(), *_scalars(), *_copies(), *_data(), *_says(), *_heap(), *_checks()]
+    made = [
+        *_shapes(),
+        *_scalars(),
+        *_copies(),
+        *_data(),
+        *_types(),
+        *_says(),
+        *_heap(),
+        *_checks(),
+    ]
     return [BuiltinCase(*each) if isinstance(each, tuple) else each for each in made]
 
 
 def _fails(name: str, args: Sequence[Any], code: str) -> BuiltinCase:
     return BuiltinCase(name, args, error=code)
+
+
+def _types() -> list[Any]:
+    """Values of data types."""
+    cons, nil = "List.Cons(head, tail)", "List.Nil()"
+    make, made_by, field = (f"relaxpy.data.{each}" for each in ("make", "is", "field"))
+    value = CLASSES[cons](GRID, CLASSES[nil]())
+    return [
+        (make, [nil], CLASSES[nil]()),
+        (make, [cons, GRID, value], CLASSES[cons](GRID, value)),
+        (made_by, [cons, value], True),
+        (made_by, [nil, value], False),
+        (made_by, [nil, 3], False),
+        (field, [cons, value, 0], GRID),
+        (field, [cons, value, 1], CLASSES[nil]()),
+        _fails(field, [nil, value, 0], "check"),
+        _fails(field, [cons, GRID, 0], "check"),
+    ]
 
 
 def _shapes() -> list[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.codec import EXACT
+from relaxpy.runtime.data import CLASSES, Data, fields_of
 from relaxpy.runtime.function import Function
 from relaxpy.runtime.tensor import Shape, Tensor
 
@@ -52,6 +53,8 @@ def to_json(value: Any) -> dict[str, Any]:
             return {"tensor": [name, list(array.shape), items]}
         case Shape():
             return {"shape": [integer(size) for size in value]}
+        case Data():
+            return {"data": [value.key, [to_json(item) for item in fields_of(value)]]}
         case tuple():
             return {"tuple": [to_json(item) for item in value]}
         case bool():
@@ -89,6 +92,8 @@ def from_json(value: dict[str, Any], functions: Any = None) -> Any:
             )
         case "shape":
             return Shape(int(size) for size in content)
+        case "data":
+            return CLASSES[content[0]](*(from_json(item, functions) for item in content[1]))
         case "tuple":
             return tuple(from_json(item, functions) for item in content)
         case "int":

@@ -17,6 +17,7 @@ from relaxpy.models import llama
 from relaxpy.testing.op_samples import apply, assert_close, reference_arrays
 from relaxpy.web.export import export
 from tests.e2e.devices import GROUPS, first_samples, leaves, machine, module_of
+from tests.script.data_programs import SOURCE
 from tests.sweeps import full, part, quick_target, sweep
 from tests.web.node_machine import NodeMachine, node_machine
 from tests.web.random_programs import checked
@@ -219,3 +220,43 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     assert not (tmp_path / "site").exists()
     with pytest.raises(relaxpy.RelaxError, match="wasm32"):
         relaxpy.VirtualMachine(wasm)
+
+
+def test_data_types(node: NodeMachine, site: Site) -> None:
+    """Made, taken apart, looked through and refused as on the processor; their memory is given back."""
+    vm, mod = loaded(node, site, DATA), relaxpy.parse(DATA)
+    here, types = relaxpy.VirtualMachine(relaxpy.build(mod)), mod.types
+    leaf = [types.Tree.Leaf(np.arange(size, dtype=np.float32)) for size in (3, 5, 7, 1)]
+    tree = types.Tree.Node(types.Tree.Node(leaf[0], leaf[1]), types.Tree.Node(leaf[2], leaf[3]))
+    assert float(vm["total"](tree)) == float(here["total"](tree).numpy())
+    x = np.array([1, 2], np.float32)
+    mine, theirs = here["build"](5, x), vm["build"](5, x)
+    assert str(theirs) == str(mine)
+    assert str(vm["twice"](theirs, types.List.Nil())) == str(here["twice"](mine, types.List.Nil()))
+    assert vm["length"](theirs, 0) == 5
+    used = node.ask("used")
+    for _ in range(3):
+        assert vm["count"](2_000, x) == 2_000
+    assert node.ask("used") <= used + (1 << 20)
+    for args in (
+        (3,),
+        (types.List.Nil(),),
+        (types.Tree.Node(leaf[0], types.Tree.Leaf(np.zeros((2, 2), np.float32))),),
+    ):
+        with pytest.raises(RuntimeCheckError) as wanted:
+            here["total"](*args)
+        found = fails(node, "total", *args)
+        assert found.code == "check"
+        assert found.message.split(", got")[0] == wanted.value.message.split(", got")[0]
+
+
+DATA = (
+    SOURCE
+    + """
+    @R.function
+    def count(k: R.Prim("int64"), x: R.Tensor((2,), "float32")) -> R.Prim("int64", value=None):
+        cls = Module
+        xs = cls.build(k, x)
+        return cls.length(xs, 0)
+"""
+)

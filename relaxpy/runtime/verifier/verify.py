@@ -26,8 +26,10 @@ from relaxpy.runtime.bytecode import (
     Heap,
     KernelImage,
     KernelInfo,
+    Match,
     Requirement,
 )
+from relaxpy.runtime.check_data import problem_of
 from relaxpy.runtime.kernel_params import symbol_problem
 from relaxpy.runtime.verifier.function import Function
 from relaxpy.runtime.verifier.state import Refuted, formula, within
@@ -63,6 +65,9 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
             _kernel(exe, info)
         except Refuted as error:
             _fail(f"{where}kernel {index} ({info.name}): {error}")
+    steps = (step for code in exe.functions for step in code.code)
+    if problem := problem_of(exe.data_types, [i.pattern for i in steps if isinstance(i, Match)]):
+        _fail(f"{where}{problem}")
     found: dict[int, Function] = {}
     for index in _callees_first(exe.functions):
         code = exe.functions[index]

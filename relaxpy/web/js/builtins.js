@@ -8,7 +8,7 @@
 import { RelaxError, mismatch } from "./errors.js";
 import { mul, product } from "./integers.js";
 import { shapeOf } from "./patterns.js";
-import { DTYPES, Float, Shape, Tensor, describe, dtypeInfo, element, isInteger, raw } from "./values.js";
+import { DTYPES, Data, Float, Shape, Tensor, describe, dtypeInfo, element, isInteger, raw } from "./values.js";
 
 const invalid = (text) => new RelaxError("shape-value", text);
 
@@ -64,6 +64,18 @@ function writable(value) {
     }
   }
   return Array.isArray(value) ? value.map((item) => writable.call(this, item)) : value;
+}
+
+/** A value of a data type; constants in it are copied, since callers may write to what they get. */
+function makeData(key, ...items) {
+  const own = (item) => (item instanceof Tensor && item.constant ? copy.call(this, item) : item);
+  return new Data(key, items.map(own));
+}
+
+function fieldOf(key, value, index) {
+  if (value instanceof Data && value.key === key) return value.items[index];
+  const came = value instanceof Data ? `${value.type}.${value.name}` : describe(value);
+  throw mismatch(`expected a value of ${key}, got ${came}`);
 }
 
 function reshape(tensor, shape) {
@@ -320,6 +332,9 @@ export const BUILTINS = {
   "relaxpy.inspect.dtype_bits": (tensor) => DTYPES[tensor.dtype].bytes * 8,
   "relaxpy.inspect.dtype_lanes": () => 1,
   "relaxpy.inspect.offset": () => 0,
+  "relaxpy.data.make": makeData,
+  "relaxpy.data.is": (key, value) => value instanceof Data && value.key === key,
+  "relaxpy.data.field": fieldOf,
   "relaxpy.same": (value) => value,
   "relaxpy.unique": unique,
   "relaxpy.check_range": checkRange,

@@ -35,6 +35,10 @@ export const FIELDS = {
   TuplePattern: ["fields"],
   CallablePattern: ["arity"],
   ObjectPattern: [],
+  DataPattern: ["name", "args"],
+  ParamPattern: ["index"],
+  DataCase: ["name", "fields", "patterns"],
+  DataInfo: ["name", "params", "cases"],
   Check: ["what", "name", "annotation", "detail", "symbols"],
   Location: ["binding", "file", "line", "column", "end_column"],
   Param: ["name", "annotation", "updated"],
@@ -89,6 +93,7 @@ export function pattern(code) {
   if (found.op === "ShapePattern") found.dims = found.dims?.map(dim) ?? null;
   if (found.op === "PrimPattern") found.value = dim(found.value);
   if (found.op === "TuplePattern") found.fields = found.fields.map(pattern);
+  if (found.op === "DataPattern") found.args = found.args.map(pattern);
   return found;
 }
 
@@ -191,6 +196,15 @@ export function readParams(codes) {
     found.shape = found.shape?.map(formula) ?? null;
     return found;
   });
+}
+
+/** The data types of a program. */
+export function readTypes(codes) {
+  const readCase = (code) => {
+    const found = record(code);
+    return { ...found, patterns: found.patterns.map(pattern) };
+  };
+  return codes.map(record).map((info) => ({ ...info, cases: info.cases.map(readCase) }));
 }
 
 export const readSlot = record;

@@ -8,10 +8,11 @@
  */
 
 import { BUILTINS } from "./builtins.js";
+import { CHECKED_BEFORE, DataTypes, holdsData } from "./data.js";
 import { RelaxError, mismatch } from "./errors.js";
 import { int64, product } from "./integers.js";
 import { bind, enter, explain, fits, plain, primFits } from "./patterns.js";
-import { DTYPES, Float, FunctionValue, Shape, Tensor, countBytes, describe, dtypeInfo } from "./values.js";
+import { DTYPES, Data, Float, FunctionValue, Shape, Tensor, countBytes, describe, dtypeInfo } from "./values.js";
 
 const HOST = 0;
 /** A loop has made at least this many buffers before those that it does not use any more are looked for. */
@@ -54,6 +55,7 @@ export class Machine {
    */
   constructor(program, devices, constants, functions = {}) {
     this.program = program;
+    this.types = new DataTypes(program.types ?? []);
     this.devices = devices;
     this.constants = constants;
     const find = (name) => {
@@ -117,7 +119,9 @@ export class Machine {
     const pattern = code.patterns[position];
     const { name, annotation } = code.params[position];
     try {
-      const entered = enter(arg, pattern, this.devices[HOST]);
+      const entered = enter(arg, pattern, this.devices[HOST], this.types);
+      const reason = holdsData(pattern) ? this.types.misfit(entered, pattern) : "";
+      if (reason) throw mismatch(reason);
       // What was made of the caller's arrays belongs to the call.
       const given = new Set(buffers(arg));
       for (const tensor of tensors(entered)) if (!given.has(tensor.buffer)) call.owned.set(tensor.buffer, tensor.device);
@@ -195,7 +199,7 @@ export class Machine {
   #enter(call, stack, func, args, dst) {
     const caller = stack[stack.length - 1];
     const kept = new Set(caller.memory);
-    if (!caller.code.tails.has(caller.at) || args.flatMap(buffers).some((buffer) => kept.has(buffer))) {
+    if (!caller.code.tails.has(caller.at) || (kept.size > 0 && args.some((arg) => refersTo(arg, kept)))) {
       stack.push(this.#frame(call, func, args, dst));
       return;
     }
@@ -386,9 +390,11 @@ export class Machine {
     const value = frame.regs[instr.src];
     const { pattern } = instr;
     const isHere = pattern.op !== "TensorPattern" || !(value instanceof Tensor) || this.#isOn(value, pattern.slot);
-    if (!isHere || !fits(value, pattern)) {
+    const looks = holdsData(pattern) && !CHECKED_BEFORE.includes(frame.code.checks[instr.check].what);
+    const reason = looks ? this.types.misfit(value, pattern) : "";
+    if (!isHere || reason || !fits(value, pattern)) {
       const check = frame.code.checks[instr.check];
-      const where = isHere ? explain(value, pattern) : `it must be on ${this.devices[pattern.slot].name}`;
+      const where = reason ? reason : isHere ? explain(value, pattern) : `it must be on ${this.devices[pattern.slot].name}`;
       const error = checkError(frame, check, where);
       error.note(`the actual value is ${describe(value)}`);
       const isCast = value instanceof Tensor && pattern.dtype && value.dtype !== pattern.dtype;
@@ -617,10 +623,29 @@ function simple(value) {
   return Array.isArray(value) ? value.map(simple) : value;
 }
 
+/** The tensors in a value, in order. Data may be a million levels deep. */
 function tensors(value) {
-  if (value instanceof Tensor) return [value];
-  if (value instanceof FunctionValue) return value.captured.flatMap(tensors);
-  return Array.isArray(value) ? value.flatMap(tensors) : [];
+  const found = [];
+  const waiting = [value];
+  const seen = new Set();
+  while (waiting.length) {
+    const at = waiting.pop();
+    if (at instanceof Tensor) found.push(at);
+    let inner = Array.isArray(at) ? at : at instanceof FunctionValue ? at.captured : [];
+    if (at instanceof Data && !seen.has(at)) {
+      seen.add(at);
+      inner = at.items;
+    }
+    for (let i = inner.length - 1; i >= 0; i -= 1) waiting.push(inner[i]);
+  }
+  return found;
+}
+
+/** Whether a value has one of these buffers of a frame. Data has none: what is stored in it leaves the call. */
+function refersTo(value, kept) {
+  if (value instanceof Tensor) return kept.has(value.buffer);
+  if (value instanceof FunctionValue) return value.captured.some((each) => refersTo(each, kept));
+  return Array.isArray(value) && value.some((each) => refersTo(each, kept));
 }
 
 const buffers = (value) => tensors(value).map((tensor) => tensor.buffer);

@@ -3,7 +3,7 @@
 import { RelaxError, mismatch } from "./errors.js";
 import { int64, integer, product } from "./integers.js";
 import {
-  DTYPES, Float, FunctionValue, Shape, Tensor, describe, dtypeInfo, isFloat, isInteger, raw,
+  DTYPES, Data, Float, FunctionValue, Shape, Tensor, describe, dtypeInfo, isFloat, isInteger, raw,
 } from "./values.js";
 
 const isInt = (value) => typeof value === "number" || typeof value === "bigint";
@@ -48,6 +48,8 @@ export function fits(value, pattern) {
         value.length === pattern.fields.length &&
         value.every((item, i) => fits(item, pattern.fields[i]))
       );
+    case "DataPattern":
+      return value instanceof Data && value.type === pattern.name;
     case "CallablePattern":
       if (typeof value === "function") return true;
       return value instanceof FunctionValue && (pattern.arity < 0 || pattern.arity === value.arity);
@@ -101,6 +103,8 @@ export function explain(value, pattern, place = "") {
       const index = value.findIndex((item, i) => !fits(item, pattern.fields[i]));
       return explain(value[index], pattern.fields[index], ` of field ${index}${place}`);
     }
+    case "DataPattern":
+      return `expected a value of ${pattern.name}${place}, got ${describe(value)}`;
     default:
       return `expected a function${place}, got ${describe(value)}`;
   }
@@ -194,8 +198,11 @@ export function tensorOf(host, value, wanted = "") {
   return made;
 }
 
-/** The machine's value of an argument, by the pattern of its parameter. The function's own `Match` refuses others. */
-export function enter(value, pattern, host) {
+/**
+ * The machine's value of an argument, by the pattern of its parameter. The function's own `Match` refuses others.
+ * `types` are the program's data types.
+ */
+export function enter(value, pattern, host, types) {
   if (value instanceof Shape) return shapeOf(value.dims);
   if (value instanceof Tensor || value instanceof Float || value instanceof FunctionValue) return value;
   switch (pattern.op) {
@@ -211,7 +218,9 @@ export function enter(value, pattern, host) {
       return scalar(value, pattern.dtype);
     case "TuplePattern":
       if (!Array.isArray(value) || value.length !== pattern.fields.length) return value;
-      return value.map((item, i) => enter(item, pattern.fields[i], host));
+      return value.map((item, i) => enter(item, pattern.fields[i], host, types));
+    case "DataPattern":
+      return types.entered(value, pattern, host);
     default:
       return plain(value, host);
   }

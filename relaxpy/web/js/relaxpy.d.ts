@@ -37,11 +37,20 @@ export type TensorLike<D extends DType = DType> = Tensor<D> | Elements[D] | Nest
 export type Nested = readonly (number | bigint | boolean | Nested)[];
 
 /** What a function takes: tensors as arrays of any kind, scalars, shapes as arrays of integers, tuples as arrays. */
-export type Argument = Tensor | TypedArray | Nested | ArrayLike | Shape | Integer | boolean | string | null | Callback |
+export type Argument = Tensor | TypedArray | Nested | ArrayLike | Shape | Integer | boolean | string | null | Callback | Data |
   readonly Argument[];
 
 /** What a function returns. Tuples are arrays. */
-export type Value = Tensor | Shape | Integer | boolean | string | null | FunctionValue | Value[];
+export type Value = Tensor | Shape | Integer | boolean | string | null | FunctionValue | Data | Value[];
+
+/** A value of a data type: immutable, compared by identity. */
+export class Data {
+  private constructor();
+  readonly type: string;
+  /** The name of its constructor. */
+  readonly name: string;
+  readonly fields: Readonly<Record<string, Value>>;
+}
 
 /** A function of the page that a program calls. */
 export type Callback = (...args: Value[]) => Argument | Promise<Argument>;
@@ -133,6 +142,8 @@ export interface VirtualMachine {
   readonly functions: string[];
   /** Function → its parameters and result as script. */
   readonly signatures: Record<string, string>;
+  /** The constructors of the program's data types: `vm.types.List.Cons(x, tail)`. */
+  readonly types: Readonly<Record<string, Readonly<Record<string, (...fields: Argument[]) => Data>>>>;
   /** How many files came from the browser's storage. */
   readonly filesKept: number;
   call(name: string, ...args: Argument[] | [Record<string, Argument>]): Promise<Value>;

@@ -7,7 +7,7 @@
  *     console.log(y.shape, await y.array());
  */
 
-import { readFunction, readParams } from "./bytecode.js";
+import { readFunction, readParams, readTypes } from "./bytecode.js";
 import { RelaxError } from "./errors.js";
 import { FILES } from "./files.js";
 import { HostDevice } from "./host.js";
@@ -16,11 +16,11 @@ import { Machine, signature } from "./machine.js";
 import { tensorOf } from "./patterns.js";
 import { Store, clearStorage } from "./store.js";
 import { Tokenizer } from "./tokenizer.js";
-import { DTYPES, Shape, Tensor } from "./values.js";
+import { Data, DTYPES, Shape, Tensor } from "./values.js";
 import { WasmDevice, requireWasm } from "./wasm.js";
 import { openDevice } from "./webgpu.js";
 
-export { RelaxError, Shape, Tensor, Tokenizer, clearStorage };
+export { Data, RelaxError, Shape, Tensor, Tokenizer, clearStorage };
 
 /** The version of the files that this module reads. */
 const FORMAT = 2;
@@ -114,7 +114,8 @@ function readProgram(program) {
     folds: kernel.launch[2] === 1,
     launch: kernel.launch.map(formula),
   }));
-  return { ...program, functions: program.functions.map(readFunction), kernels };
+  const types = readTypes(program.data_types ?? []);
+  return { ...program, functions: program.functions.map(readFunction), kernels, types };
 }
 
 /** The constants on the devices that use them, from the shards as they arrive. */
@@ -162,6 +163,8 @@ class VirtualMachine {
     /** How many files came from the browser's storage. */
     this.filesKept = store.found;
     this.#store = store;
+    /** The constructors of the program's data types: `vm.types.List.Cons(x, tail)`. */
+    this.types = machine.types.constructors;
     /** Function → its parameters and result as script. */
     this.signatures = {};
     for (const code of machine.program.functions) {

@@ -217,6 +217,31 @@ export function countBytes(shape, dtype) {
   return total;
 }
 
+/** A value of a data type, which a constructor made. */
+export class Data {
+  /** @param {string} key the name of the constructor, with those of its fields: `List.Cons(head, tail)` */
+  constructor(key, items) {
+    this.key = key;
+    this.items = items;
+  }
+
+  get type() {
+    return this.key.slice(0, this.key.indexOf("."));
+  }
+
+  /** The name of the constructor. */
+  get name() {
+    return this.key.slice(this.key.indexOf(".") + 1, this.key.indexOf("("));
+  }
+
+  /** The fields by name. */
+  get fields() {
+    const names = this.key.slice(this.key.indexOf("(") + 1, -1);
+    const shown = this.items.map((item) => (item instanceof Float ? item.value : item));
+    return Object.fromEntries((names ? names.split(", ") : []).map((name, i) => [name, shown[i]]));
+  }
+}
+
 /** A value in the notation of annotations, for messages. */
 export function describe(value) {
   if (value instanceof Tensor) {
@@ -224,6 +249,7 @@ export function describe(value) {
   }
   if (value instanceof Shape) return `R.Shape([${value.dims.join(", ")}])`;
   if (value instanceof Float) return `the float ${value.value}`;
+  if (value instanceof Data) return `a value ${value.type}.${value.name}`;
   if (value instanceof FunctionValue) return `the function ${value.code.name}`;
   if (Array.isArray(value)) return `a tuple of ${value.length}: (${value.slice(0, 8).map(describe).join(", ")})`;
   if (value === null) return "None";

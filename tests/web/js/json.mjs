@@ -1,7 +1,7 @@
 /** Values of the machine as the JSON of its suite (docs/machine.md), and back. */
 
 /** @param {object} values the module values.js @param {Function} integer of integers.js */
-export function converters({ DTYPES, Float, FunctionValue, Shape, Tensor, element, isInteger }, integer) {
+export function converters({ DTYPES, Data, Float, FunctionValue, Shape, Tensor, element, isInteger }, integer) {
   const fromText = (item) => (typeof item === "string" ? Number(item.replace("inf", "Infinity")) : item);
   const toText = (value) =>
     Number.isFinite(value) ? value : String(value).replace("Infinity", "inf").replace("NaN", "nan");
@@ -33,6 +33,8 @@ export function converters({ DTYPES, Float, FunctionValue, Shape, Tensor, elemen
       }
       case "shape":
         return new Shape(content.map((size) => integer(BigInt(size))));
+      case "data":
+        return new Data(content[0], content[1].map((item) => fromJson(item, machine)));
       case "tuple":
         return content.map((item) => fromJson(item, machine));
       case "int":
@@ -59,6 +61,7 @@ export function converters({ DTYPES, Float, FunctionValue, Shape, Tensor, elemen
       return { tensor: [value.dtype, [...value.shape], items] };
     }
     if (value instanceof Shape) return { shape: value.dims.map(exactText) };
+    if (value instanceof Data) return { data: [value.key, await Promise.all(value.items.map(toJson))] };
     if (Array.isArray(value)) return { tuple: await Promise.all(value.map(toJson)) };
     if (typeof value === "boolean") return { bool: value };
     if (value instanceof Float) return { float: toText(value.value) };
