@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -456,7 +457,7 @@ class _FunctionPrinter:
             case CallableType():
                 return self.function_type(annotation)
             case _:
-                assert isinstance(annotation, ObjectType), annotation
+                annotation = expect(ObjectType, annotation)
                 return "R.Object"
 
     def tuple_type(self, annotation: TupleType) -> str:

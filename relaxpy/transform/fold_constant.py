@@ -12,6 +12,7 @@ from relaxpy.analysis.in_place import state, updated
 from relaxpy.analysis.removable import is_size
 from relaxpy.analysis.shape_values import LARGEST, NotKnownError, evaluate, symbolic
 from relaxpy.errors import DeduceError, RelaxError, RuntimeCheckError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
@@ -456,7 +457,7 @@ def _constants(result: Any, out: Annotation, moved: bool) -> Expr | None:
         fields = [_constants(r, t, moved) for r, t in zip(result, out.fields, strict=True)]
         return None if None in fields else Tuple(tuple(f for f in fields if f is not None))
     array = np.asarray(result)
-    assert isinstance(out, TensorType)
+    out = expect(TensorType, out)
     if array.dtype != DType(out.dtype or "bool").numpy or array.shape != _sizes(out.dims):
         return None
     if not moved and array.dtype.kind == "f" and np.isnan(array).any():
