@@ -27,7 +27,7 @@ from relaxpy.checkpoints.tokenizer_file import read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import CONFIG_FILE
-from relaxpy.models.families import PICTURES
+from relaxpy.models.families import PICTURES, family_of
 from relaxpy.models.sentence_embedding import (
     BATCH_TOKENS,
     SentenceEmbedder,
@@ -113,7 +113,8 @@ class PictureEmbedder(SentenceEmbedder):
         directory = local_checkpoint(directory)
         check_precision(precision, PRECISIONS)
         fields = config_of(directory) or {}
-        family = _family(directory, fields)
+        place = str(directory / CONFIG_FILE)
+        family = family_of(fields, PICTURES, place, "which reads no pictures", "bad-checkpoint")
         dtype = "bfloat16" if precision == "bfloat16" else "float32"
         config = family.from_dict(fields, dtype)
         if pooling is not None:
@@ -237,17 +238,6 @@ class PictureEmbedder(SentenceEmbedder):
             if progress is not None:
                 progress(len(part))
         return np.concatenate(found)
-
-
-def _family(directory: Path, fields: dict[str, Any]) -> type[PictureModelConfig]:
-    family = PICTURES.get(str(fields.get("model_type")))
-    if family is None:
-        raise UsageError(
-            "bad-checkpoint",
-            f"{directory / CONFIG_FILE} is for a model of type {fields.get('model_type')!r}, which reads no pictures",
-            help=f"models of pictures are {', '.join(PICTURES)}",
-        )
-    return family
 
 
 def _pooled(config: PictureModelConfig, pooling: str) -> PictureModelConfig:
