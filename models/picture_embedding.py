@@ -33,6 +33,7 @@ from relaxpy.models.sentence_embedding import (
     SentenceEmbedder,
     build_encoder,
     cache_key,
+    check_length,
     check_precision,
     checkpoint_weights,
     kept_encoder,
@@ -125,10 +126,8 @@ class PictureEmbedder(SentenceEmbedder):
         texts = config.texts
         tokenizer, pad = (None, 0) if texts is None else _text_side(directory, fields)
         positions = 0 if texts is None else texts.max_position_embeddings
-        if texts is not None and not 2 < (max_tokens or positions) <= positions:
-            raise UsageError(
-                "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
-            )
+        if texts is not None:
+            check_length(max_tokens or positions, positions)
         executable, facts = kept_encoder(
             lambda: cache_key(directory, target, config.pooling, precision, str(processor.result)),
             lambda: _compiled(directory, config, fields, target, precision, processor.result),
