@@ -284,7 +284,8 @@ class _Realizer(Rebuilder):
     def with_codes(
         self, found: _Codes, codes: Expr, axis: int, rows: tuple[Dim, ...] | None = None
     ) -> _Codes:
-        kind = expect(TensorType, deduce(codes, self.mod))
+        kind = deduce(codes, self.mod)
+        assert isinstance(kind, TensorType), "as its source is"
         return replace(found, op=replace(found.op, axis=axis), codes=codes, kind=kind, rows=rows)
 
     def is_scalar(self, expr: Expr) -> bool:

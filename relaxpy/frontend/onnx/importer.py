@@ -46,7 +46,6 @@ from relaxpy.ir import (
     Tuple,
     Var,
 )
-from relaxpy.ir.accessors import expect
 from relaxpy.ir.visitor import used_vars
 from relaxpy.narrow import is_list, is_ndarray, is_sequence
 from relaxpy.op.block_builder import BlockBuilder
@@ -272,10 +271,10 @@ class Importer:
         return self.sizes[size]
 
     def _output(self, info: Any, value: Expr, index: int) -> ValueInfo:
-        annotation = expect(
-            TensorType,
-            value.annotation if isinstance(value, Var) else deduce(value, self.builder.get()),
+        annotation = (
+            value.annotation if isinstance(value, Var) else deduce(value, self.builder.get())
         )
+        assert isinstance(annotation, TensorType)
         if value in self.packed:
             raise UsageError(
                 "onnx-dtype",
