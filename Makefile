@@ -148,7 +148,7 @@ types: $(VENV)/stamp-dev
 	$(PY) -m pyright
 
 stubs: $(VENV)/stamp-test
-	@$(PY) -m relaxpy.testing.stubs
+	@$(PY) -m tests.stubs
 	@$(PY) -m tests.docs.test_operators
 	@$(PY) -m tests.docs.test_errors_page
 	@$(PY) -m tests.docs.test_onnx_versions

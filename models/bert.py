@@ -25,10 +25,8 @@ from relaxpy.models.checkpoint import (
     read_config,
     whole,
 )
+from relaxpy.models.source_attention import MASKED
 from relaxpy.nn import op
-
-MASKED = -1e30
-"""Added to the score of a padding token: large enough that exp gives 0, and far from overflow."""
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
 """`hidden_act` of a configuration → name of the operator in `op.nn`."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError
@@ -40,6 +40,8 @@ from relaxpy.models.vit import ViTConfig
 from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.models.whisper import WhisperConfig
 from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
+
+T = TypeVar("T")
 
 FAMILIES: dict[str, type[DecoderConfig]] = {
     each.model_type: each
@@ -123,14 +125,26 @@ def config_from(
 
 def ctc_config(fields: Mapping[str, Any], place: str = CONFIG_FILE) -> CtcConfig:
     """The configuration of an encoder of sound, by the fields of a `config.json`. Raises: UsageError (`bad-config`)."""
-    family = CTC.get(str(fields.get("model_type")))
-    if family is None:
+    return family_of(fields, CTC, place, "which gives no tokens of frames").from_dict(fields)
+
+
+def family_of(
+    fields: Mapping[str, Any],
+    families: Mapping[str, type[T]],
+    place: str,
+    lack: str,
+    code: str = "bad-config",
+) -> type[T]:
+    """The one of these families that the fields of a `config.json` name. Raises: UsageError with this code: the others
+    are models with this lack ("which read no pictures")."""
+    kind = fields.get("model_type")
+    if (family := families.get(str(kind))) is None:
         raise UsageError(
-            "bad-config",
-            f"{place} is for a model of type {fields.get('model_type')!r}, which gives no tokens of frames",
-            help=f"those that do are {', '.join(sorted(CTC))}",
+            code,
+            f"{place} is for a model of type {kind!r}, {lack}",
+            help=f"those that do are {', '.join(sorted(families))}",
         )
-    return family.from_dict(fields)
+    return family
 
 
 def _family(

@@ -30,7 +30,7 @@ from relaxpy.identity import sources_digest
 from relaxpy.narrow import is_sequence
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_features
 from relaxpy.runtime.checkpoint import Decoded, Source, Tensors
-from relaxpy.runtime.kept_executables import find_executable, keep_executable
+from relaxpy.runtime.kept_executables import kept_or_made
 from relaxpy.runtime.tensor import Array
 from relaxpy.serve.pictures import PictureShape, picture_shape_of
 from relaxpy.serve.sources import SourceShape
@@ -215,12 +215,7 @@ def kept_or_built(
     """A model's executable and what is known of it beside: with `keep` those that are kept, if they are, and else kept
     from now on."""
     key = kept_key(checkpoint, scheme, target) if keep else None
-    found = find_executable(key) if key is not None else None
-    exe, facts = found or build(checkpoint, scheme, target, keep)
-    vm = VirtualMachine(exe)
-    if found is None and key is not None:
-        keep_executable(key, vm, facts)
-    return vm, facts
+    return kept_or_made(key, lambda: build(checkpoint, scheme, target, keep))
 
 
 def load_adapters(

@@ -27,12 +27,13 @@ from relaxpy.checkpoints.tokenizer_file import read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import CONFIG_FILE
-from relaxpy.models.families import PICTURES
+from relaxpy.models.families import PICTURES, family_of
 from relaxpy.models.sentence_embedding import (
     BATCH_TOKENS,
     SentenceEmbedder,
     build_encoder,
     cache_key,
+    check_length,
     check_precision,
     checkpoint_weights,
     kept_encoder,
@@ -113,7 +114,8 @@ class PictureEmbedder(SentenceEmbedder):
         directory = local_checkpoint(directory)
         check_precision(precision, PRECISIONS)
         fields = config_of(directory) or {}
-        family = _family(directory, fields)
+        place = str(directory / CONFIG_FILE)
+        family = family_of(fields, PICTURES, place, "which reads no pictures", "bad-checkpoint")
         dtype = "bfloat16" if precision == "bfloat16" else "float32"
         config = family.from_dict(fields, dtype)
         if pooling is not None:
@@ -124,10 +126,8 @@ class PictureEmbedder(SentenceEmbedder):
         texts = config.texts
         tokenizer, pad = (None, 0) if texts is None else _text_side(directory, fields)
         positions = 0 if texts is None else texts.max_position_embeddings
-        if texts is not None and not 2 < (max_tokens or positions) <= positions:
-            raise UsageError(
-                "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
-            )
+        if texts is not None:
+            check_length(max_tokens or positions, positions)
         executable, facts = kept_encoder(
             lambda: cache_key(directory, target, config.pooling, precision, str(processor.result)),
             lambda: _compiled(directory, config, fields, target, precision, processor.result),
@@ -237,17 +237,6 @@ class PictureEmbedder(SentenceEmbedder):
             if progress is not None:
                 progress(len(part))
         return np.concatenate(found)
-
-
-def _family(directory: Path, fields: dict[str, Any]) -> type[PictureModelConfig]:
-    family = PICTURES.get(str(fields.get("model_type")))
-    if family is None:
-        raise UsageError(
-            "bad-checkpoint",
-            f"{directory / CONFIG_FILE} is for a model of type {fields.get('model_type')!r}, which reads no pictures",
-            help=f"models of pictures are {', '.join(PICTURES)}",
-        )
-    return family
 
 
 def _pooled(config: PictureModelConfig, pooling: str) -> PictureModelConfig:

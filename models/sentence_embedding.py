@@ -125,10 +125,7 @@ class SentenceEmbedder:
         settings = sentence_settings(directory, positions)
         if max_tokens is None:
             max_tokens = settings.max_tokens
-        if not 2 < max_tokens <= positions:
-            raise UsageError(
-                "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
-            )
+        check_length(max_tokens, positions)
         executable = load_or_compile(
             directory, target, cache, on_compile, settings.pooling, precision
         )
@@ -237,6 +234,15 @@ def pad_rows(
 
 _OLD_VARIABLE = "RELAXPY_CACHE"
 """The variable that once was the folder of this model alone."""
+
+
+def check_length(max_tokens: int, positions: int) -> None:
+    """Is there room for a word between the tokens around a text, and for all in the model? Raises: UsageError
+    (`bad-length`)."""
+    if not 2 < max_tokens <= positions:
+        raise UsageError(
+            "bad-length", f"max_tokens is {max_tokens}; it must be from 3 to {positions}"
+        )
 
 
 def load_or_compile(

@@ -450,9 +450,10 @@ def wrong_weights(
 ) -> UsageError:
     """The error (`bad-weights`) for tensors by name that do not match those that their owner takes: what is missing,
     unexpected, or of another type."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return UsageError(
         "bad-weights",
-        f"the {what} do not match the {owner}: {len(problems)} problems",
+        f"the {what} do not match the {owner}: {count}",
         notes=shortened(problems),
         help=help,
     )

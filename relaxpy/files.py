@@ -8,7 +8,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -212,20 +212,31 @@ def trim(folder: Path, most_bytes: int, newest: Path) -> None:
     """Delete abandoned temporary files, and the least recently used files of a folder, by their times, until the rest
     fits; never the newest."""
     remove_abandoned(folder)
-    entries: list[tuple[float, int, Path]] = []
+    entries: list[tuple[float, str, int]] = []
     for path in folder.iterdir():
         with suppress(OSError):
             status = path.stat()
             if path.is_file() and not path.name.startswith("."):
-                entries.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
+                entries.append((status.st_mtime, str(path), status.st_size))
+    evict(entries, most_bytes, newest)
+
+
+def evict(
+    entries: Iterable[tuple[float, str, int]], most_bytes: float, newest: Path | None = None
+) -> int:
+    """Delete files, each the time of its last use, path and size, the least recently used first, until the others fit;
+    never the newest. Returns how many were deleted."""
+    left, deleted = sorted(entries), 0
+    total = sum(size for _, _, size in left)
+    for _, path, size in left:
         if total <= most_bytes:
             break
-        if path != newest:
+        if newest is None or path != str(newest):
             with suppress(OSError):
-                path.unlink()
+                os.unlink(path)
                 total -= size
+                deleted += 1
+    return deleted
 
 
 def _platform_folder() -> str:

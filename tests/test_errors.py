@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaxpy.errors import did_you_mean, nearest
+from relaxpy.errors import did_you_mean, nearest, wrong_weights
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_several_near_names() -> None:
     assert did_you_mean("maximun", known, "R.{}".format) == "did you mean R.maximum?"
     assert nearest("maximun", known, 3) == ["maximum", "maxim"]
     assert nearest("maximun", iter(known), 3, cutoff=0.85) == ["maximum"]
+
+
+def test_how_many_problems() -> None:
+    assert wrong_weights("model", ["missing: a"], "").message.endswith("the model: 1 problem")
+    assert wrong_weights("model", ["missing: a", "b"], "").message.endswith("the model: 2 problems")

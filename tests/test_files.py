@@ -16,6 +16,7 @@ from relaxpy.errors import RelaxError, UsageError
 from relaxpy.files import (
     CACHE_SIZE,
     cache_size,
+    evict,
     given_path,
     kept_folder,
     locked,
@@ -177,3 +178,17 @@ def test_the_size_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RELAXPY_CACHE_SIZE", "plenty")
     with pytest.raises(UsageError, match="'plenty' is not a size"):
         kept_folder("weights")
+
+
+def test_the_least_recently_used_files_go_first(tmp_path: Path) -> None:
+    entries: list[tuple[float, str, int]] = []
+    for number, size in enumerate((5, 3, 7, 2)):
+        path = tmp_path / f"{number}"
+        path.write_bytes(bytes(size))
+        entries.insert(0, (float(number), str(path), size))
+    assert evict(entries, 17) == 0
+    entries.append(
+        (0.5, str(tmp_path / "gone"), 4)
+    )  # another process was quicker: its size still counts
+    assert evict(entries, 14, newest=tmp_path / "0") == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "3"]

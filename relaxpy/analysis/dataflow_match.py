@@ -17,6 +17,7 @@ import numpy as np
 
 from relaxpy.analysis.scope import Bindings, Scope, Value, scope_of
 from relaxpy.errors import UsageError, did_you_mean
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -80,9 +81,7 @@ class Match:
 
     def __getitem__(self, pattern: Pattern) -> Expr:
         """The value that `pattern` matched. Raises: KeyError if the alternative that contains it was not taken."""
-        value = self.values[pattern]
-        assert isinstance(value, Expr), "an operator has no value"
-        return value
+        return expect(Expr, self.values[pattern])
 
     def __contains__(self, pattern: object) -> bool:
         return pattern in self.values
@@ -322,9 +321,7 @@ class _Matcher:
                 yield from self.match_all(pattern.args, order, after.cover(way))
 
     def _call_tir(self, pattern: CallTIRPattern, call: Call, state: _State) -> Iterator[_State]:
-        callee, args = call.args[0], call.args[1]
-        assert isinstance(callee, GlobalVar)
-        assert isinstance(args, Tuple)
+        callee, args = expect(GlobalVar, call.args[0]), expect(Tuple, call.args[1])
         if isinstance(pattern.program, str) and pattern.program != callee.name:
             return
         if pattern.kinds is not None or not isinstance(pattern.program, (str, type(None))):
@@ -502,5 +499,4 @@ def _kind(program: TensorProgram) -> int:
     from relaxpy.tir.forms.pattern_kind import pattern_kind
     from relaxpy.tir.prim_func import PrimFunc
 
-    assert isinstance(program, PrimFunc)
-    return pattern_kind(program)
+    return pattern_kind(expect(PrimFunc, program))

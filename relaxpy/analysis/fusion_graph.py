@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from relaxpy.analysis.prim_func_call import needed_types
 from relaxpy.analysis.scope import dependencies
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.expr import (
@@ -164,8 +165,7 @@ def decompresses(call: Call, mod: IRModule) -> bool:
 
 
 def _inputs(call: Call, mod: IRModule) -> tuple[Annotation, ...]:
-    inputs = call.args[1]
-    assert isinstance(inputs, Tuple)
+    inputs = expect(Tuple, call.args[1])
     return tuple(deduce(arg, mod) for arg in inputs.fields)
 
 

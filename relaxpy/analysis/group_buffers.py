@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from relaxpy.analysis.fusion_graph import FusionGraph
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.expr import Call, Constant, DataflowVar, Expr, Tuple, TupleGetItem, Var
 from relaxpy.ir.module import IRModule
@@ -79,9 +80,7 @@ class GroupBuffers:
         node = self._graph.nodes[number]
         if node.program is None:
             return
-        assert isinstance(node.binding.value, Call)
-        args = node.binding.value.args[1]
-        assert isinstance(args, Tuple)
+        args = expect(Tuple, expect(Call, node.binding.value).args[1])
         for arg in args.fields:
             yield from self._leaves(arg)
 

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from relaxpy.analysis.called_operators import calls_in, calls_operator
 from relaxpy.analysis.purity import is_pure
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.expr import (
     Call,
     Expr,
@@ -119,8 +120,7 @@ def owned_parameters(mod: IRModule) -> Owned:
 
 
 def _callee(call: Call) -> str:
-    assert isinstance(call.op, GlobalVar)
-    return call.op.name
+    return expect(GlobalVar, call.op).name
 
 
 def _reached(functions: Mapping[str, Function]) -> dict[str, set[str]]:

@@ -17,7 +17,8 @@ from relaxpy.analysis.called_functions import cycles, mentioned_functions
 from relaxpy.analysis.called_operators import calls_in
 from relaxpy.analysis.donated import donated
 from relaxpy.analysis.tail_calls import tail_calls
-from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.accessors import known_dims, known_dtype, tensor_of
+from relaxpy.ir.annotation import Annotation, TupleType
 from relaxpy.ir.dim import Dim, SymVar, product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -138,9 +139,8 @@ class Liveness:
             for field in fields:
                 self._names[field] = self._donated(field, field.annotation)
             return frozenset(leaf for field in fields for leaf in self._names[field])
-        assert isinstance(annotation, TensorType)
-        assert annotation.dims is not None
-        self.given[var] = Given(self._bytes(annotation.dims, annotation.dtype))
+        dims, dtype = known_dims(annotation), known_dtype(annotation)
+        self.given[var] = Given(self._bytes(dims, dtype))
         return frozenset({var})
 
     def _seq(self, seq: SeqExpr) -> frozenset[Var]:
@@ -210,8 +210,7 @@ class Liveness:
                 self._escape(self.roots(value))
 
     def _range(self, var: Var, call: Call, dims: tuple[Dim, ...]) -> LiveRange:
-        tensor = var.annotation
-        assert isinstance(tensor, TensorType)
+        tensor = tensor_of(var)
         size = self._bytes(dims, tensor.dtype)
         return LiveRange(var, call, size, self._at, self._path, self._at)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from relaxpy.errors import DeduceError, Span, VerifyError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -181,10 +182,8 @@ def needed_types(call: Call, mod: IRModule) -> NeededTypes | None:
     """The types that the values of a call of a tensor program must have; None if all are proved to fit. Unknown ranks,
     dtypes and sizes are resolved first, with new symbols for the sizes: after casting to these types, ask again for the
     new call. The call must have no errors (`check_prim_func_call`)."""
-    callee = call.args[0]
-    assert isinstance(callee, GlobalVar)
-    program = mod.functions[callee.name]
-    assert isinstance(program, TensorProgram)
+    callee = expect(GlobalVar, call.args[0])
+    program = expect(TensorProgram, mod.functions[callee.name])
     handover = _handover(call, callee.name, program, mod)
     if handover.always_fits:
         return None

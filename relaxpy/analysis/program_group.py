@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
 from relaxpy.errors import Span
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
@@ -188,8 +189,7 @@ class _Reader:
     def constant(self, constant: Constant) -> Value:
         """The value of a constant that a step reads. The caller passes it as an argument."""
         if id(constant) not in self.constants:
-            annotation = deduce(constant, self.mod)
-            assert isinstance(annotation, TensorType)
+            annotation = expect(TensorType, deduce(constant, self.mod))
             value = Value(f"const{len(self.constants)}", annotation)
             self.constants[id(constant)] = self.source(value, constant)
         return self.constants[id(constant)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Binding, Call, Expr, GlobalVar, ShapeExpr, Tuple
@@ -120,7 +121,7 @@ def _chain(bindings: Sequence[Binding], mod: IRModule) -> _Chain | None:
             if not isinstance(annotation, TensorType) or annotation.dims is None:
                 return None
             inputs.append(number(arg, annotation))
-        assert isinstance(out, TensorType)
+        out = expect(TensorType, out)
         scalars = rest[0].dims if rest and isinstance(rest[0], ShapeExpr) else ()
         output = number(binding.var, out)
         links.append(_Link(program, tuple(inputs), output, tuple(scalars)))

@@ -10,6 +10,7 @@ from typing import ClassVar
 from relaxpy.backend.places import HOST, Place, Places, Tree, leaves_of, packed_name, tree_of
 from relaxpy.backend.slots import named_devices, on_host, slots_of
 from relaxpy.errors import BuildError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import (
     Binding,
@@ -388,7 +389,7 @@ class _Placer(Rebuilder):
 
     def callee(self, callee: Expr, device: str) -> Expr:
         """The tensor program for calls on a device."""
-        assert isinstance(callee, GlobalVar)
+        callee = expect(GlobalVar, callee)
         name, slot = callee.name, self.places.slots.number(device)
         if self.owners.setdefault(name, slot) == slot:
             return callee

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from relaxpy.backend.slots import HOST_KINDS, Slots, bindings
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import (
     Call,
@@ -227,8 +228,7 @@ class Places:
 
     def closure(self, call: Call) -> None:
         """Handle a function that becomes a value: its callers do not know where it was made."""
-        callee = call.args[0]
-        assert isinstance(callee, GlobalVar)
+        callee = expect(GlobalVar, call.args[0])
         params = self.mod.graph_function(callee.name).params
         for param in params[: len(params) - len(call.args) + 1]:
             self.fix(self.vars[param], self.default)
@@ -253,8 +253,7 @@ class Places:
 
     def captured(self, call: Call) -> Sequence[Var]:
         """The parameters that a closure captures."""
-        callee = call.args[0]
-        assert isinstance(callee, GlobalVar)
+        callee = expect(GlobalVar, call.args[0])
         params = self.mod.graph_function(callee.name).params
         return params[len(params) - len(call.args) + 1 :]
 
@@ -273,8 +272,7 @@ def packed_name(call: Call) -> str | None:
         case ExternFunc(name=name):
             return name
         case CallPurePacked():
-            callee = call.args[0]
-            assert isinstance(callee, ExternFunc)
+            callee = expect(ExternFunc, call.args[0])
             return callee.name
         case Op() as op if op.packed:
             return op.packed

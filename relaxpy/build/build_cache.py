@@ -22,7 +22,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from relaxpy.files import CACHE_SIZE, cache_size, kept_folder, moved_to, open_regular, read_regular
+from relaxpy.files import (
+    CACHE_SIZE,
+    cache_size,
+    evict,
+    kept_folder,
+    moved_to,
+    open_regular,
+    read_regular,
+)
 
 FORMAT = "v2"
 MAGIC = b"RXKERNEL"
@@ -109,15 +117,8 @@ class BuildCache:
                 size += file.stat().st_size
         if size <= self.max_bytes:
             return 0
-        deleted = 0
-        for entry in self.entries():
-            if size <= self.max_bytes * _KEPT:
-                break
-            with contextlib.suppress(OSError):
-                entry.path.unlink()
-                size -= entry.size
-                deleted += 1
-        return deleted
+        entries = [(each.used, str(each.path), each.size) for each in self.entries()]
+        return evict(entries, self.max_bytes * _KEPT)
 
     def clear(self) -> int:
         """Deletes all entries and the record of hits. Returns how many entries were deleted."""

@@ -18,6 +18,7 @@ from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.slots import ONLY_HOST, Slots, slots_of
 from relaxpy.build.data_types import data_table, pattern_of
 from relaxpy.errors import BuildError, Span
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -416,16 +417,14 @@ class _FunctionWriter:
             case MakeShape(at=at):
                 self.emit(bc.MakeShape, self.define(var), at, _ndim(args[0]))
             case MakeClosure():
-                callee = args[0]
-                assert isinstance(callee, GlobalVar)
+                callee = expect(GlobalVar, args[0])
                 captured = tuple(map(self.value, args[1:]))
                 self.emit(bc.Closure, self.define(var), self.index[callee.name], captured)
             case Kill():
                 values = [a for a in args if a not in self.storage_of]  # storage is the frame's
                 self.emit(bc.Kill, tuple(map(self.value, values)))
             case CallPurePacked():
-                assert isinstance(args[0], ExternFunc)
-                self.packed(var, args[0].name, args[1:])
+                self.packed(var, expect(ExternFunc, args[0]).name, args[1:])
             case ExternFunc(name=name):
                 self.packed(var, name, args)
             case GlobalVar(name=name):
@@ -498,9 +497,8 @@ class _FunctionWriter:
             index = _intern(self.program.libraries, callee.name)
             self.emit(bc.Library, index, operands)
             return
-        assert isinstance(callee, GlobalVar)
-        kernel = self.mod[callee.name]
-        assert isinstance(kernel, TensorProgram)
+        callee = expect(GlobalVar, callee)
+        kernel = expect(TensorProgram, self.mod[callee.name])
         index = _intern(self.program.kernels, callee.name)
         tensors = (each for each in args if isinstance(each, Var))
         slot = max((self.slot_of(each.annotation) for each in tensors), default=bc.HOST)
@@ -561,7 +559,7 @@ class _FunctionWriter:
     # The heap
 
     def match(self, op: Match, target: Expr) -> None:
-        assert isinstance(target, Var)
+        target = expect(Var, target)
         slots = iter(op.slots)
         fresh: list[tuple[Dim, int]] = []
 
@@ -672,9 +670,7 @@ def _subject(value: Expr) -> str:
 
 
 def _dim(expr: Expr) -> Dim:
-    assert isinstance(expr, PrimValue)
-    assert isinstance(expr.value, Dim)
-    return expr.value
+    return expect(Dim, expect(PrimValue, expr).value)
 
 
 def _dims_of(args: Iterable[Expr]) -> list[Dim]:
@@ -682,8 +678,7 @@ def _dims_of(args: Iterable[Expr]) -> list[Dim]:
 
 
 def _ndim(shape: Expr) -> int:
-    assert isinstance(shape, ShapeExpr)
-    return len(shape.dims)
+    return len(expect(ShapeExpr, shape).dims)
 
 
 def _intern(names: dict[str, int], name: str) -> int:

@@ -11,6 +11,7 @@ from relaxpy.backend.registry import backend_of
 from relaxpy.build.codegen import generate
 from relaxpy.build.pack_option import with_packed_params
 from relaxpy.build.pipeline import default_pipeline
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.bytecode import KernelImage, KernelInfo
@@ -50,8 +51,7 @@ def memory_plan(
         lowered = (pipeline or default_pipeline(resolved)).run(mod, context)
         program = generate(lowered, resolved)
         for name in program.kernels if inside_kernels else ():
-            func = lowered[name]
-            assert isinstance(func, PrimFunc)
+            func = expect(PrimFunc, lowered[name])
             scheduled = backend.schedule(func.func, alternative, {})
             memory = backend.kernel_memory(scheduled, alternative)
             kernels.append(KernelInfo(name, (KernelImage("", "", memory=memory),)))

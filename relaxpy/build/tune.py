@@ -29,6 +29,7 @@ from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.tuning import Record, TuningRecords, record_key
 from relaxpy.errors import RelaxError, UsageError
+from relaxpy.ir.accessors import expect, known_dims, known_dtype
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, Function, GlobalVar, ShapeExpr, Tuple, Var, VarBinding, seq
@@ -242,8 +243,7 @@ def call_sites(mod: IRModule, sizes: Iterable[Mapping[str, int]]) -> dict[str, l
             values = {symbol: size[symbol.name] for symbol in symbols if symbol.name in size}
             for call in calls.found:
                 site = _site(call, mod, values, size)
-                callee = call.args[0]
-                assert isinstance(callee, GlobalVar)
+                callee = expect(GlobalVar, call.args[0])
                 sites = found.setdefault(callee.name, [])
                 if site is not None and site not in sites:
                     sites.append(site)
@@ -265,8 +265,7 @@ def _site(
     call: Call, mod: IRModule, values: Mapping[SymVar, int], size: Mapping[str, int]
 ) -> CallSite | None:
     """A call at these values; None if they do not determine its shapes."""
-    args = call.args[1]
-    assert isinstance(args, Tuple)
+    args = expect(Tuple, call.args[1])
     inputs = [_fixed(deduce(arg, mod), values) for arg in args.fields]
     outputs = [_fixed(annotation, values) for annotation in call.ty_args]
     scalars: list[int | None] = []
@@ -398,11 +397,10 @@ def _random_inputs(site: CallSite) -> list[Any]:
     random = np.random.default_rng(0)
     made: list[Any] = []
     for annotation in site.inputs:
-        assert annotation.dims is not None
-        assert annotation.dtype is not None
-        shape = [dim.value or 0 for dim in annotation.dims]
-        dtype = annotation.dtype.numpy
-        if annotation.dtype.is_float:
+        shape = [dim.value or 0 for dim in known_dims(annotation)]
+        kind = known_dtype(annotation)
+        dtype = kind.numpy
+        if kind.is_float:
             array = random.uniform(-1, 1, shape).astype(dtype)
         else:
             array = random.integers(0, 2, shape).astype(dtype)

@@ -38,6 +38,7 @@ from relaxpy.explain.explanation import (
     SourceLine,
 )
 from relaxpy.explain.grid import grid_of
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Call, DataflowBlock, Tuple
 from relaxpy.ir.module import IRModule, TensorProgram
@@ -188,8 +189,7 @@ class _Recorder:
         """Floating-point operations and bytes of a call of a tensor program, at the explanation's sizes."""
         if program is None or not isinstance(call, Call) or not isinstance(call.args[1], Tuple):
             return None, None
-        func = mod[program]
-        assert isinstance(func, TensorProgram)
+        func = expect(TensorProgram, mod[program])
         given = [deduce(arg, mod) for arg in call.args[1].fields]
         _, flops, nbytes = call_costs(func, [*given, *call.ty_args])
         return self.at_sizes(function, flops), self.at_sizes(function, nbytes)
@@ -240,8 +240,7 @@ def _kernels(
     found: list[ExplainedKernel] = []
     for same in equal_kernels(exe):
         name = same[0].name
-        func = mod[name]
-        assert isinstance(func, PrimFunc)
+        func = expect(PrimFunc, mod[name])
         names = {info.name for info in same}
         # With several alternatives a time is of `name (alternative)`.
         times = [t for t in report.kernels if t.name in names or _base(t.name) in names]

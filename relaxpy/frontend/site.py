@@ -18,6 +18,7 @@ from relaxpy.ir import (
     TensorType,
     Var,
 )
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.names import FreshNames
 from relaxpy.op import astype, full
 from relaxpy.op.block_builder import BlockBuilder
@@ -86,9 +87,7 @@ class Site:
     def annotation(self, x: Expr) -> TensorType:
         if isinstance(x, Constant):
             return TensorType(x.data.shape, str(DType(x.data.dtype)))
-        found = x.annotation if isinstance(x, Var) else self.emit(x).annotation
-        assert isinstance(found, TensorType), found
-        return found
+        return expect(TensorType, x.annotation if isinstance(x, Var) else self.emit(x).annotation)
 
     def number(self, value: Any, dtype: DType | str) -> Expr:
         """A number or a size as a tensor without dimensions."""

@@ -78,10 +78,21 @@ class Recommended:
     min_length: int = 0
     """The least, prompt included."""
     stop: tuple[str, ...] = ()
-    begin: tuple[int, ...] = ()
-    """The first tokens of a text of a model with an encoder."""
-    is_ended: bool = False
-    """Whether the last token of a text of the greatest length is its end, whatever the model writes."""
+    beams: Beams | None = None
+    """The search, where the caller follows one; None: each token is the most probable one, or drawn."""
+    ends: frozenset[int] = frozenset()
+    """The tokens that end texts. What follows is of models with an encoder."""
+    start: int | None = None
+    """The token before a text: the prompt, where none is given."""
+    first: int | None = None
+    """The token that comes first after a prompt of one token."""
+    last: int | None = None
+    """The token that comes last in a text of the greatest length."""
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The tokens that a text of a model with an encoder begins with."""
+        return tuple(token for token in (self.start, self.first) if token is not None)
 
     def sampling_after(self, prompt: int) -> Sampling:
         """The options of sampling after a prompt of so many tokens."""
@@ -104,92 +115,63 @@ class Recommended:
         return min(self.max_length - prompt, room)
 
 
-@dataclass(frozen=True)
-class RecommendedSearch:
-    """The same of a model with an encoder."""
-
-    defaults: Recommended
-    beams: Beams | None
-    """None: texts are drawn."""
-    start: tuple[int, ...]
-    """The prompt, where none is given."""
-    ends: frozenset[int]
-    first: int | None
-    """The token that comes first after a prompt of one token."""
-    last: int | None
-    """The token that comes last in a text of the greatest length."""
-
-
 _OF_CONFIGS = (
     "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size", "max_length", "min_length",
-    "forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id", "eos_token_id", "bad_words_ids",
-    "num_return_sequences", "repetition_penalty", "suppress_tokens", "begin_suppress_tokens",
+    "forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id", "bos_token_id", "eos_token_id",
+    "bad_words_ids", "num_return_sequences", "repetition_penalty", "suppress_tokens", "begin_suppress_tokens",
 )  # fmt: skip
 """Fields that older versions of transformers wrote into config.json."""
-_SEARCHES: Mapping[str, Any] = {
-    "num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "num_return_sequences": 1,
-}  # fmt: skip
+SEARCH = "num_beams", "length_penalty", "early_stopping", "num_return_sequences"
 """Options of `Beams` by the same names."""
-_TOKENS_OF_SEARCH = "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"
+_OF_ENCODERS = "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"
 
 
-def recommended_search(folder: Path | None, config: Mapping[str, Any]) -> RecommendedSearch:
-    """The generation defaults of a checkpoint with an encoder: of a folder, or by these fields of `config.json`. Warns
-    and raises as `recommended`."""
+def recommended(
+    folder: Path | None, config: Mapping[str, Any] | None = None, followed: Collection[str] = ()
+) -> Recommended:
+    """The generation defaults of the checkpoint in a folder. `config` is the config.json of a model with an encoder:
+    where there is no generation_config.json, older versions of transformers wrote the fields there, and where there is
+    one it says all, as in transformers. `followed` are those of `SEARCH` that the caller follows.
+
+    Warns of fields that are not followed (`UnreadWarning`). Raises: UsageError (`bad-checkpoint`).
+    """
     path = (folder or Path()) / GENERATION_CONFIG_FILE
-    fields = optional_json(path) if folder is not None else {}
-    older = {name: config[name] for name in _OF_CONFIGS if name in config} if not fields else {}
-    given = {name: value for name, value in {**older, **fields}.items() if value is not None}
+    if config is not None and (folder is None or not path.is_file()):
+        fields: Mapping[str, Any] = {name: config[name] for name in _OF_CONFIGS if name in config}
+    else:
+        fields = optional_json(path)
+    given = {name: value for name, value in fields.items() if value is not None}
+    if given.get("do_sample"):
+        followed = ()
     try:
-        start, first, last = (_token(name, given.get(name)) for name in _TOKENS_OF_SEARCH)
-        ends: Any = given.get("eos_token_id", ())
-        ends = ends if is_sequence(ends) else (ends,)
-        own = frozenset(each for n in ends if (each := _token("eos_token_id", n)) is not None)
-        search = {name: given.get(name, value) for name, value in _SEARCHES.items()}
-        is_one = search["num_beams"] == 1 or given.get("do_sample")
-        found = RecommendedSearch(
-            _recommended(given),
-            None if is_one else Beams(**search),
-            () if start is None else (start,),
-            own,
-            first,
-            last,
-        )
+        found = _recommended(given)
+        search = {name: given[name] for name in followed if name in given}
+        if search.get("num_beams", 1) != 1:
+            found = replace(found, beams=Beams(**search))
+        if config is not None:
+            found = replace(found, **_of_encoder(given))
+            followed = (*followed, *_OF_ENCODERS)
     except UsageError as error:
         raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None
-    followed = (
-        {*_SEARCHES, *_TOKENS_OF_SEARCH} if not given.get("do_sample") else {*_TOKENS_OF_SEARCH}
-    )
     warn_unread(path, _not_followed({n: x for n, x in given.items() if n not in followed}))
     return found
+
+
+def _of_encoder(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tokens of a model with an encoder. Where none is said to begin texts, transformers takes
+    `bos_token_id`."""
+    start, first, last = (_token(name, given.get(name)) for name in _OF_ENCODERS)
+    ends: Any = given.get("eos_token_id", ())
+    ends = ends if is_sequence(ends) else (ends,)
+    own = frozenset(each for n in ends if (each := _token("eos_token_id", n)) is not None)
+    start = _token("bos_token_id", given.get("bos_token_id")) if start is None else start
+    return {"start": start, "first": first, "last": last, "ends": own}
 
 
 def _token(name: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or value < 0):
         raise UsageError("sampling", f"{name} must be a token, got {value!r}")
     return value
-
-
-def recommended(
-    folder: Path, followed: Collection[str] = (), begin_of: Mapping[str, Any] | None = None
-) -> Recommended:
-    """The generation defaults of the checkpoint in a folder, with the beginning of a text by `begin_of`, its
-    config.json, if there is an encoder. Warns of fields that are not followed (`UnreadWarning`), but for those
-    that the caller follows. Raises: UsageError (`bad-checkpoint`)."""
-    path = folder / GENERATION_CONFIG_FILE
-    fields = optional_json(path)
-    given = {name: value for name, value in fields.items() if value is not None}
-    try:
-        found = _recommended(given)
-    except UsageError as error:
-        raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None
-    if begin_of is not None:
-        found = replace(found, begin=_begin({**begin_of, **given}))
-        followed = (*followed, *_BEGIN, _END)
-    if _END in followed:
-        found = replace(found, is_ended=given.get(_END) is not None)
-    warn_unread(path, _not_followed({n: v for n, v in given.items() if n not in followed}))
-    return found
 
 
 def _recommended(given: Mapping[str, Any]) -> Recommended:
@@ -214,21 +196,6 @@ def _recommended(given: Mapping[str, Any]) -> Recommended:
         0 if least is not None else lengths.get("min_length", 0),
         StopStrings(given.get("stop_strings", ())).stops,
     )
-
-
-_BEGIN = "decoder_start_token_id", "forced_bos_token_id"
-_END = "forced_eos_token_id"
-
-
-def _begin(fields: Mapping[str, Any]) -> tuple[int, ...]:
-    """The tokens that a text of a model with an encoder begins with. Raises: UsageError (`bad-checkpoint`)."""
-    found = tuple(fields[name] for name in _BEGIN if fields.get(name) is not None)
-    if not found or any(type(token) is not int or token < 0 for token in found):
-        raise UsageError(
-            "bad-checkpoint",
-            f"{' and '.join(_BEGIN)} are tokens, of which the first one begins texts, got {found}",
-        )
-    return found
 
 
 def _length(name: str, value: Any) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from operator import index
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -106,10 +107,23 @@ def load(
         tokenizer,
         context=context,
         batch=batch,
-        defaults=recommended(folder, begin_of=None if decoder.source is None else config),
+        defaults=_defaults(folder, None if decoder.source is None else config),
         name=checkpoint_name(folder),
         eyes=None if decoder.pictures is None else Eyes.from_checkpoint(folder, decoder.pictures),
     )
+
+
+def _defaults(folder: Path, config: Mapping[str, Any] | None) -> Recommended:
+    """What the checkpoint recommends; `config` is that of a model with an encoder. Raises: UsageError
+    (`bad-checkpoint`)."""
+    found = recommended(folder, config)
+    if config is not None and not found.begin:
+        raise UsageError(
+            "bad-checkpoint",
+            f"{folder}: nothing says which token begins texts",
+            help="generation_config.json has it as decoder_start_token_id",
+        )
+    return found
 
 
 class LanguageModel:
@@ -235,7 +249,7 @@ class LanguageModel:
             most = self.defaults.most_tokens(len(tokens), room)
         else:
             most = min(_whole("max_tokens", max_tokens), room)
-        if self.defaults.is_ended:
+        if self.defaults.last is not None:
             most = max(1, most - 1)
         given = {name: value for name, value in sampling.items() if value is not None}
         options: dict[str, Any] = {"seed": secrets.randbits(62), **given}

@@ -139,17 +139,17 @@ class Seq2SeqModel:
 
         Raises: UsageError: `bad-checkpoint` for wrong fields, `bad-prompt` without a prompt, `bad-length`.
         """
-        from relaxpy.llm.generation_config import recommended_search
+        from relaxpy.llm.generation_config import SEARCH, recommended
 
-        found = recommended_search(self._folder, self.decoder.config)
-        given = tuple(prompt) or found.start
+        found = recommended(self._folder, self.decoder.config, followed=SEARCH)
+        given = tuple(prompt) or (() if found.start is None else (found.start,))
         if not given:
             raise UsageError(
                 "bad-prompt", "the checkpoint names no decoder_start_token_id: give a prompt"
             )
         room = self.decoder.positions - len(given)
-        most = found.defaults.most_tokens(len(given), room) if max_tokens is None else max_tokens
-        sampling = found.defaults.sampling_after(len(given))
+        most = found.most_tokens(len(given), room) if max_tokens is None else max_tokens
+        sampling = found.sampling_after(len(given))
         forced = [(0, found.first)] if len(given) == 1 and found.first is not None else []
         if found.last is not None:
             forced.append((most - 1, found.last))

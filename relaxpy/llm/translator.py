@@ -26,12 +26,7 @@ from relaxpy.checkpoints.sentencepiece import MARK, read_sentencepiece
 from relaxpy.checkpoints.tokenizer_file import TOKENIZER_FILE
 from relaxpy.errors import UsageError
 from relaxpy.llm.checkpoint_files import optional_json
-from relaxpy.llm.generation_config import (
-    GENERATION_CONFIG_FILE,
-    Recommended,
-    recommended,
-    recommended_search,
-)
+from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE, SEARCH, Recommended, recommended
 from relaxpy.llm.seq2seq import Seq2SeqModel, load_seq2seq
 from relaxpy.llm.tokenizer import TOKENIZER_CONFIG_FILE, Tokenizer
 from relaxpy.llm.translation_languages import Languages, is_same, language_tokens, short_code
@@ -52,14 +47,6 @@ _M2M_LANGUAGES = (
 """M2M-100's languages, whose tokens come after those of `vocab.json` in this order."""
 _TASK = re.compile(r"translation_(?P<source>\w+?)_to_(?P<target>\w+)")
 _SENTENCES = re.compile(r"(?<=[.!?。！？…])\s+|(?<=[。！？])")
-_SEARCH = (
-    "num_beams",
-    "length_penalty",
-    "early_stopping",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-)
-"""Fields of generation_config.json that are followed here, or that the target language stands for."""
 
 
 class Codec(Protocol):
@@ -187,7 +174,7 @@ class Translator:
         limit = min(max_tokens or length, length)
         if max_tokens is None:
             limit = defaults.most_tokens(len(begin), length)
-        if defaults.is_ended:
+        if defaults.last is not None:
             limit = max(1, limit - 1)
         asked = Request(
             0, begin, limit, defaults.sampling_after(len(begin)), frozenset({self.end}),
@@ -334,8 +321,9 @@ def load_translator(
     else:
         codec, form = _codec(folder, str(kind))
         tasks, searches = (), []
-    defaults = recommended(folder, followed=_SEARCH)
-    search = _search(folder)
+    # A text is translated once, into the language that is asked for.
+    defaults = recommended(folder, config, followed=SEARCH[:3])
+    search = defaults.beams
     searches += [search.num_beams] if search else []
     model = load_seq2seq(
         folder,
@@ -344,11 +332,6 @@ def load_translator(
         target=target,
         keep=keep,
     )
-    # Marian's padding is no word, and its generation_config says so; older checkpoints say it in config.json.
-    hidden = config.get("bad_words_ids")
-    if hidden and not defaults.sampling.bad_words_ids:
-        sampling = replace(defaults.sampling, bad_words_ids=hidden)
-        defaults = replace(defaults, sampling=sampling)
     name = checkpoint_name(folder)
     return Translator(model, codec, form, defaults=defaults, beams=search, name=name, batch=batch)
 
@@ -364,8 +347,8 @@ def _tasks(folder: Path, config: Mapping[str, Any]) -> tuple[_Task, ...]:
         words: Any = fields.get("prefix") if is_mapping(fields) else None
         if match is None or not isinstance(words, str):
             continue
-        search = recommended_search(None, {**config, **own, **fields})
-        found.append(_Task(match["source"], match["target"], words, search.defaults, search.beams))
+        search = recommended(None, {**config, **own, **fields}, followed=SEARCH)
+        found.append(_Task(match["source"], match["target"], words, search, search.beams))
     if not found:
         raise UsageError(
             "bad-config",
@@ -404,20 +387,6 @@ def _codec(folder: Path, kind: str) -> tuple[Codec, _Form]:
         is_fifty = "50" in str(options.get("tokenizer_class"))
         return codec, _Form(languages, source_last=not is_fifty, starts=is_fifty)
     return codec, _Form(languages, source_last=options.get("legacy_behaviour") is True)
-
-
-def _search(folder: Path) -> Beams | None:
-    """The search of a checkpoint's generation_config.json; None: the most probable token each time. Raises: UsageError
-    (`bad-checkpoint`)."""
-    path = folder / GENERATION_CONFIG_FILE
-    fields = optional_json(path)
-    given = {name: fields[name] for name in _SEARCH[:3] if fields.get(name) is not None}
-    if given.get("num_beams", 1) == 1:
-        return None
-    try:
-        return Beams(**given)
-    except UsageError as error:
-        raise UsageError("bad-checkpoint", f"{path}: {error.message}") from None
 
 
 def _number(config: Any, name: str, default: int) -> int:

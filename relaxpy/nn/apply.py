@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir import Constant, TensorType
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.array import as_array
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.nn.construction import Construction, caller_span
@@ -57,7 +58,7 @@ def index(x: Any, items: Sequence[Any]) -> Any:
     base = x.__relax_expr__
     annotation = deduce(base)
     try:
-        assert isinstance(annotation, TensorType)
+        annotation = expect(TensorType, annotation)
         exprs = [_index(item) for item in items]
         return construction.emit(
             index_tensor(

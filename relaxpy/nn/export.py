@@ -37,6 +37,7 @@ from relaxpy.ir import (
     TupleType,
     Var,
 )
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.names import FreshNames
 from relaxpy.nn import spec
 from relaxpy.nn.construction import Construction, mistake
@@ -223,8 +224,7 @@ def _export_method(
         builder.emit_func_output(output)
         order = {name: i for i, name in enumerate(exporter.parameters)}
         params[len(inputs) :] = sorted(params[len(inputs) :], key=lambda p: order[p.name])
-    function = builder.get().functions[name]
-    assert isinstance(function, Function)
+    function = expect(Function, builder.get().functions[name])
     changed = dataclasses.replace(function, pure=False)
     owned = state(changed)
     if not owned and not exporter.effects:
@@ -243,8 +243,7 @@ def _check_updates(function: Function) -> None:
         call = binding.value
         if not isinstance(call, Call) or not isinstance(call.op, CallTIRInplace):
             continue
-        fields = call.args[1]
-        assert isinstance(fields, Tuple)
+        fields = expect(Tuple, call.args[1])
         for index in call.op.inplace_indices:
             given = fields.fields[index] if index >= 0 else None
             if isinstance(given, Var) and given in owned and (call, index) not in allowed:

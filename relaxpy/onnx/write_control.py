@@ -34,6 +34,7 @@ from relaxpy.ir import (
     TupleType,
     Var,
 )
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.visitor import Visitor
 from relaxpy.narrow import is_tuple
 from relaxpy.onnx.write_values import Block, Closure, Frame, ShapeTensor, Tensor, UnwrittenError
@@ -211,7 +212,7 @@ class _Step:
         for binding in seq.bindings:
             value = binding.value
             if any(value is call for call in self.calls):
-                assert isinstance(value, Call)
+                value = expect(Call, value)
                 following = tuple(writer.value(frame, arg) for arg in value.args)
                 kinds = TupleType(param.annotation for param in self.function.params)
                 return [

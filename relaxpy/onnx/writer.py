@@ -40,6 +40,7 @@ from relaxpy.ir import (
     TupleType,
     Var,
 )
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.dim import DimOp, dim_op
 from relaxpy.narrow import is_list, is_tuple
 from relaxpy.onnx.write_control import Inner, own_calls, write_branch, write_loop
@@ -647,8 +648,7 @@ class Place:
     @property
     def out(self) -> TensorType:
         """The annotation of the result."""
-        assert isinstance(self.var.annotation, TensorType)
-        return self.var.annotation
+        return tensor_of(self.var)
 
     # Common nodes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from relaxpy.ir.accessors import known_dims
 from relaxpy.ir.annotation import TensorType
 from relaxpy.op import te
 
@@ -21,9 +22,8 @@ _LARGEST = 127
 
 def activation_types(kind: TensorType, group: int) -> tuple[TensorType, TensorType]:
     """The types of the codes and the scales of a tensor of this type, whose rows consist of such groups."""
-    assert kind.dims is not None, "the rank is known"
-    *rows, depth = kind.dims
-    return TensorType(kind.dims, "int8"), TensorType((*rows, depth // group), "float32")
+    *rows, depth = dims = known_dims(kind)
+    return TensorType(dims, "int8"), TensorType((*rows, depth // group), "float32")
 
 
 def quantize_activations(kind: TensorType, group: int) -> PrimFunc:
@@ -32,9 +32,8 @@ def quantize_activations(kind: TensorType, group: int) -> PrimFunc:
     is not finite."""
     from relaxpy.tir.prim_func import PrimFunc  # loads TVM
 
-    assert kind.dims is not None, "the rank is known"
-    *rows, depth = kind.dims
-    x = te.placeholder(kind.dims, str(kind.dtype), "x")
+    *rows, depth = dims = known_dims(kind)
+    x = te.placeholder(dims, str(kind.dtype), "x")
     k = te.reduce_axis(group)
 
     def largest(*at: Any) -> Any:
@@ -53,7 +52,7 @@ def quantize_activations(kind: TensorType, group: int) -> PrimFunc:
         by = te.select(own > 0, te.const(_LARGEST, "float32") / own, te.const(0, "float32"))
         return te.cast(te.round(x(*at).astype("float32") * by), "int8")
 
-    return PrimFunc.from_te([x], [te.compute(kind.dims, code, "codes"), scale])
+    return PrimFunc.from_te([x], [te.compute(dims, code, "codes"), scale])
 
 
 def dequantize_activations(kind: TensorType, group: int) -> PrimFunc:
@@ -80,9 +79,8 @@ def quantize_rows(kind: TensorType, most: int, least: float) -> PrimFunc:
     `most`, and scales are at least `least`."""
     from relaxpy.tir.prim_func import PrimFunc  # loads TVM
 
-    assert kind.dims is not None, "the rank is known"
-    rows, depth = kind.dims
-    x, k = te.placeholder(kind.dims, "float32", "x"), te.reduce_axis(depth)
+    rows, depth = dims = known_dims(kind)
+    x, k = te.placeholder(dims, "float32", "x"), te.reduce_axis(depth)
 
     def largest(row: Any) -> Any:
         value = x(row, k)
@@ -99,4 +97,4 @@ def quantize_rows(kind: TensorType, most: int, least: float) -> PrimFunc:
         value = te.cast(te.round(x(row, place) / scale(row)), "int8")
         return te.maximum(value, te.const(-most, "int8"))
 
-    return PrimFunc.from_te([x], [te.compute(kind.dims, code, "codes"), scale])
+    return PrimFunc.from_te([x], [te.compute(dims, code, "codes"), scale])

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.dtype import DType
@@ -45,8 +46,7 @@ class ArgExtreme(Reduction):
         """Accept any dtype."""
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        found = super().deduce_unranked(d, args)
-        assert isinstance(found, TensorType)
+        found = expect(TensorType, super().deduce_unranked(d, args))
         return TensorType(None, "int64", found.ndim)
 
     def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
@@ -140,14 +140,13 @@ class Median(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
-        assert isinstance(x, TensorType)
+        x = expect(TensorType, x)
         if self._has_index:
             return TupleType((TensorType(None, x.dtype), TensorType(None, "int64")))
         return TensorType(None, x.dtype, 0 if self.axis is None and not self.keepdims else -1)
 
     def legalize(self, out: Annotation, x: te.Tensor) -> list[te.Tensor]:
-        values = out.fields[0] if isinstance(out, TupleType) else out
-        assert isinstance(values, KnownTensor)
+        values = expect(KnownTensor, out.fields[0] if isinstance(out, TupleType) else out)
         gone = self._axes(len(x.shape))
         wide = te.compute(te.dims(x), lambda *i: te.widen(x(*i)), "wide")
         axis = gone[0] if self._has_index else len(x.shape) - len(gone)

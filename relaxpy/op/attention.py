@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.expr import Expr, PrimValue
@@ -80,8 +81,8 @@ class AttentionLike(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         query, _, value, *_ = args
-        assert isinstance(query, TensorType)
-        assert isinstance(value, TensorType)
+        query = expect(TensorType, query)
+        value = expect(TensorType, value)
         if query.dims is None or value.dims is None:
             return TensorType(None, query.dtype, 4)
         return TensorType((*query.dims[:3], value.dims[3]), query.dtype)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -113,7 +114,7 @@ class CallTIRInplace(CrossLevelCall):
             raise self.wrong(call, problem)
         if not taken:
             raise self.wrong(call, "no output is updated in place", "write R.call_tir(…)")
-        assert isinstance(args, Tuple)
+        args = expect(Tuple, args)
         for index, out in zip(self.inplace_indices, call.ty_args, strict=True):
             if index < 0:
                 continue

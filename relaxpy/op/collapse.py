@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.known import KnownShape, KnownTensor
@@ -84,8 +85,8 @@ class CollapseSumTo(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data, shape = args
-        assert isinstance(data, TensorType)
-        assert isinstance(shape, ShapeType)
+        data = expect(TensorType, data)
+        shape = expect(ShapeType, shape)
         return TensorType(shape.dims, data.dtype, shape.ndim)
 
     def legalize(self, out: KnownTensor, data: te.Tensor, shape: Any) -> te.Tensor:
@@ -122,8 +123,8 @@ class CollapseSumLike(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data, target = args
-        assert isinstance(data, TensorType)
-        assert isinstance(target, TensorType)
+        data = expect(TensorType, data)
+        target = expect(TensorType, target)
         return TensorType(target.shape, data.dtype, target.ndim)
 
     def legalize(self, out: KnownTensor, data: te.Tensor, collapse_target: te.Tensor) -> te.Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -85,9 +86,7 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
 
 def known_tensor(expr: Expr) -> KnownTensor:
     """The annotation of a tensor whose shape and dtype are known."""
-    found = as_known(deduce(expr))
-    assert isinstance(found, KnownTensor)
-    return found
+    return expect(KnownTensor, as_known(deduce(expr)))
 
 
 def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:

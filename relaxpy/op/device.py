@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.ir.vdevice import vdevice_of
@@ -35,7 +36,7 @@ class Mark(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
-        assert isinstance(x, TensorType)
+        x = expect(TensorType, x)
         return self.marked(x)
 
     def reference(self, x: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
@@ -51,8 +52,7 @@ class Gradient(Op):
 
     def like(self, args: Sequence[Annotation | None]) -> TensorType:
         """The annotation of the gradient, which is that of the differentiated argument, as far as it is known."""
-        x = args[1]
-        assert isinstance(x, TensorType)
+        x = expect(TensorType, args[1])
         return TensorType(x.shape, x.dtype, x.ndim)
 
 

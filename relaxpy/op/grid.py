@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.dtype import DType
@@ -66,7 +67,7 @@ class AffineGrid(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data, size = args
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, data)
         count = size.ndim if isinstance(size, ShapeType) else -1
         return TensorType(None, data.dtype, count + 2 if count >= 0 else -1)
 
@@ -175,8 +176,7 @@ class GridSample(Op):
         return TensorType(layout.dims(sizes), data.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        data = args[0]
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, args[0])
         return TensorType(None, data.dtype, len(Layout.of(self.layout).letters))
 
     def legalize(self, out: KnownTensor, data: te.Tensor, grid: te.Tensor) -> te.Tensor:

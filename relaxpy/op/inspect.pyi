@@ -1,4 +1,4 @@
-"""Written from the table of operators by `make stubs`; see relaxpy/testing/stubs.py."""
+"""Written from the table of operators by `make stubs`; see tests/stubs.py."""
 
 from relaxpy.ir.expr import Call
 from relaxpy.op.function import ScalarLike, TensorLike

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.errors import DeduceError, RuntimeCheckError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     VOID,
     Annotation,
@@ -188,7 +189,7 @@ class TensorToScalar(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
-        assert isinstance(x, TensorType)
+        x = expect(TensorType, x)
         return ObjectType() if x.dtype is None else PrimType(x.dtype)
 
     def reference(self, x: np.ndarray) -> Any:
@@ -235,8 +236,7 @@ class Effect(Op):
         return Call(cls(**frozen), (*lead, values))
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
-        values = call.args[-1]
-        assert isinstance(values, Tuple)
+        values = expect(Tuple, call.args[-1])
         shown = [arg(value) for value in (*call.args[:-1], *values.fields)]
         for name in self.attr_names():
             if (value := getattr(self, name)) != getattr(type(self)(), name):

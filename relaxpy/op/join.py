@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     Annotation,
     ObjectType,
@@ -236,7 +237,7 @@ class Meshgrid(Op):
 
     def legalize(self, out: TupleType, tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
         def grid(k: int, part: te.Tensor, kind: Annotation) -> te.Tensor:
-            assert isinstance(kind, KnownTensor)
+            kind = expect(KnownTensor, kind)
             axis = self.axis_of(k, len(tensors))
             return te.compute(
                 kind.dims, lambda *i: part(i[axis]) if part.shape else part(), "meshgrid"
@@ -363,7 +364,7 @@ class Split(Op):
         cuts = _cuts(kind, te.dims(x)[axis])
 
         def part(kind: Annotation, begin: Dim) -> te.Tensor:
-            assert isinstance(kind, KnownTensor)
+            kind = expect(KnownTensor, kind)
             return te.compute(
                 kind.dims,
                 lambda *i: x(*i[:axis], i[axis] + te.dim(begin), *i[axis + 1 :]),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
@@ -115,8 +116,8 @@ class NllLoss(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         predictions, targets, *_ = args
-        assert isinstance(predictions, TensorType)
-        assert isinstance(targets, TensorType)
+        predictions = expect(TensorType, predictions)
+        targets = expect(TensorType, targets)
         if self.reduction != "none":
             return TensorType((), predictions.dtype)
         ndim = targets.ndim if predictions.ndim < 0 else predictions.ndim - 1

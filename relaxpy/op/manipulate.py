@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import MOST_DIMENSIONS, Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.known import KnownShape, KnownTensor
@@ -194,8 +195,8 @@ class BroadcastTo(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         x, shape = args
-        assert isinstance(x, TensorType)
-        assert isinstance(shape, ShapeType)
+        x = expect(TensorType, x)
+        shape = expect(ShapeType, shape)
         return TensorType(shape.dims, x.dtype, shape.ndim)
 
     def legalize(self, out: KnownTensor, x: te.Tensor, shape: Any) -> te.Tensor:

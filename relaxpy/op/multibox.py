@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.known import KnownTensor
@@ -72,8 +73,8 @@ class MultiboxTransformLoc(Op):
         self, out: TupleType, cls_pred: te.Tensor, loc_pred: te.Tensor, anchor: te.Tensor
     ) -> list[te.Tensor]:
         boxes, scores = out.fields
-        assert isinstance(boxes, KnownTensor)
-        assert isinstance(scores, KnownTensor)
+        boxes = expect(KnownTensor, boxes)
+        scores = expect(KnownTensor, scores)
         dtype, (batch, classes, count) = str(boxes.dtype), scores.dims
         wide = str(te.dtype_of(te.widen(te.const(0, dtype))))
 

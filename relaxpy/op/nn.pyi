@@ -1,4 +1,4 @@
-"""Written from the table of operators by `make stubs`; see relaxpy/testing/stubs.py."""
+"""Written from the table of operators by `make stubs`; see tests/stubs.py."""
 
 from collections.abc import Sequence
 

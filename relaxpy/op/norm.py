@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.expr import Expr
@@ -495,8 +496,7 @@ class BatchNorm(Op):
         return TupleType(TensorType(x.shape, data.dtype) for x in (data, moving_mean, moving_var))
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        data = args[0]
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, args[0])
         moving = TensorType(None, data.dtype, 1)
         return TupleType((TensorType(None, data.dtype, data.ndim), moving, moving))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
@@ -144,8 +145,8 @@ class PagedAttention(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         query, _, value, *_ = args
-        assert isinstance(query, TensorType)
-        assert isinstance(value, TensorType)
+        query = expect(TensorType, query)
+        value = expect(TensorType, value)
         if query.dims is None or value.dims is None:
             return TensorType(None, query.dtype, 3)
         return TensorType((*query.dims[:2], value.dims[3]), query.dtype)
@@ -307,8 +308,7 @@ class PageSlots(Op):
         return TensorType(positions.dims, DType("int64"))
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        positions = args[0]
-        assert isinstance(positions, TensorType)
+        positions = expect(TensorType, args[0])
         return TensorType(positions.dims, DType("int64"), 1)
 
     def legalize(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.dtype import DType
@@ -70,7 +71,7 @@ class PoolLike(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, data)
         return TensorType(None, data.dtype, len(self.layouts()[1].letters))
 
 

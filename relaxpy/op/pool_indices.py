@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
@@ -34,8 +35,7 @@ class MaxPoolingIndices(MaxPooling):
         return TensorType(super().deduce(d, data).shape, "int64")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        found = super().deduce_unranked(d, args)
-        assert isinstance(found, TensorType)
+        found = expect(TensorType, super().deduce_unranked(d, args))
         return TensorType(None, "int64", found.ndim)
 
     def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import dim_op, product
 from relaxpy.ir.known import KnownTensor
@@ -33,7 +34,7 @@ class BatchFlatten(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, data)
         return TensorType(None, data.dtype, 2)
 
     def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:

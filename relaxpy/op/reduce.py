@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
@@ -44,7 +45,7 @@ class Reduction(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
-        assert isinstance(x, TensorType)
+        x = expect(TensorType, x)
         return TensorType(None, x.dtype, 0 if self.axis is None and not self.keepdims else -1)
 
     def axes_of(self, ndim: int) -> tuple[int, ...]:
@@ -344,8 +345,7 @@ class Quantifier(Reduction):
         return TensorType(super().deduce(d, x).shape, "bool")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        found = super().deduce_unranked(d, args)
-        assert isinstance(found, TensorType)
+        found = expect(TensorType, super().deduce_unranked(d, args))
         return TensorType(None, "bool", found.ndim)
 
     def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:

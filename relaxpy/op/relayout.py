@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Atom, Dim, DimOp, SymVar, dim_op, maximum
 from relaxpy.ir.index_map import IndexMap, axis
@@ -134,7 +135,7 @@ def reach(formula: Dim, spans: Mapping[SymVar, Span]) -> Span | None:
 def _reach_atom(atom: Atom, spans: Mapping[SymVar, Span]) -> Span | None:
     if isinstance(atom, SymVar):
         return spans.get(atom, (atom.dim, atom.dim))
-    assert isinstance(atom, DimOp)
+    atom = expect(DimOp, atom)
     inner = reach(atom.args[0], spans)
     divisor = atom.args[1].value if len(atom.args) > 1 else None
     if inner is None or divisor is None or divisor <= 0:

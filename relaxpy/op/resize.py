@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
@@ -146,8 +147,7 @@ class Resize(Op):
         d.require(fits, f"roi must be one number or {count}, got {self.roi}", arg="roi")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        data = args[0]
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, args[0])
         return TensorType(None, self.out_dtype or data.dtype, len(Layout.of(self.layout).letters))
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.expr import Call, ShapeExpr
@@ -185,8 +186,8 @@ class Reshape(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         x, shape = args
-        assert isinstance(x, TensorType)
-        assert isinstance(shape, ShapeType)
+        x = expect(TensorType, x)
+        shape = expect(ShapeType, shape)
         known = shape.dims if shape.dims is not None and all(s != -1 for s in shape.dims) else None
         return TensorType(known, x.dtype, shape.ndim)
 

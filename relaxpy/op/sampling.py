@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
@@ -430,8 +431,7 @@ class RandomUniform(Op):
         return TensorType(seeds.dims, self.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        seeds = args[0]
-        assert isinstance(seeds, TensorType)
+        seeds = expect(TensorType, args[0])
         return TensorType(seeds.dims, self.dtype, seeds.ndim)
 
     def legalize(

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
@@ -65,7 +66,7 @@ class Scan(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, data)
         return TensorType(None, self.dtype or data.dtype, 1 if self.axis is None else data.ndim)
 
     def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.expr import Expr, PrimValue
@@ -136,8 +137,7 @@ class StridedSlice(Op):
         )  # fmt: skip
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        x = args[0]
-        assert isinstance(x, TensorType)
+        x = expect(TensorType, args[0])
         return TensorType(None, x.dtype, x.ndim)
 
     def legalize(
@@ -379,8 +379,7 @@ def _places(start: PrimType, end: PrimType, step: PrimType, size: Dim) -> Places
 
 def sizes_of(shape: Expr) -> tuple[Dim, ...]:
     """The dimensions of a shape."""
-    annotation = deduce(shape)
-    assert isinstance(annotation, ShapeType)
+    annotation = expect(ShapeType, deduce(shape))
     return annotation.dims or ()
 
 

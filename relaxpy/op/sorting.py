@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
@@ -138,7 +139,7 @@ class Topk(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args
-        assert isinstance(data, TensorType)
+        data = expect(TensorType, data)
         ndim = data.ndim
         return self._result(TensorType(None, data.dtype, ndim), TensorType(None, self.dtype, ndim))
 

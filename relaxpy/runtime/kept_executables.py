@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,19 @@ def find_executable(key: str, cache: Path | None = None) -> tuple[Executable, An
         for each in (path, beside):
             os.utime(each)
     return exe, facts
+
+
+def kept_or_made(
+    key: str | None, make: Callable[[], tuple[Executable, Any]]
+) -> tuple[VirtualMachine, Any]:
+    """A machine and its facts: those that the user's cache has under a key, else those that are made, which are kept
+    from now on. None: nothing is kept."""
+    found = find_executable(key) if key is not None else None
+    exe, facts = found or make()
+    machine = VirtualMachine(exe)
+    if found is None and key is not None:
+        keep_executable(key, machine, facts)
+    return machine, facts
 
 
 def keep_executable(

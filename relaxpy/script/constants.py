@@ -29,6 +29,7 @@ import numpy as np
 from relaxpy.errors import ScriptError, Span
 from relaxpy.files import replacing
 from relaxpy.half_bytes import as_bytes, from_bytes, nbytes
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant
@@ -245,8 +246,7 @@ def const_ref(name: str, annotation: Any, *, stored: Any = None) -> Constant:
 
 def _decode(entry: str | np.ndarray, annotation: TensorType) -> np.ndarray:
     dtype = DType(str(annotation.dtype))
-    assert isinstance(annotation.shape, tuple)
-    shape = tuple(dim.value or 0 for dim in annotation.shape)
+    shape = tuple(dim.value or 0 for dim in expect(tuple, annotation.shape))
     size = nbytes(dtype.numpy, shape)
     if min(shape, default=0) < 0:
         raise ValueError("an extent is negative")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span, UsageError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
@@ -220,8 +221,7 @@ def in_class_body(frame: FrameType) -> bool:
 def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
     """The module defined by a class decorated with `@I.ir_module`."""
     source = source_of(frame.f_code, frame.f_lineno, frame, cls.__name__)
-    node = find_definition(source, cls.__name__, frame.f_lineno)
-    assert isinstance(node, ast.ClassDef)
+    node = expect(ast.ClassDef, find_definition(source, cls.__name__, frame.f_lineno))
     values = scope_of_frame(frame)
     for member in vars(cls).values():
         if isinstance(member, FunctionType):
@@ -241,9 +241,7 @@ def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
 def parse_decorated_function(func: FunctionType, frame: FrameType) -> Function:
     """The function defined with the decorator `@R.function`."""
     mod = _parse_single(func, frame)
-    found = mod.functions[next(iter(mod.functions))]
-    assert isinstance(found, Function)
-    return found
+    return expect(Function, mod.functions[next(iter(mod.functions))])
 
 
 def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorProgram:
@@ -263,8 +261,7 @@ def parse_decorated_macro(func: FunctionType, frame: FrameType, hygienic: bool) 
 def _definition(func: FunctionType, frame: FrameType) -> tuple[Source, ast.FunctionDef]:
     line = func.__code__.co_firstlineno
     source = source_of(func.__code__, line, frame, func.__name__)
-    node = find_definition(source, func.__name__, line)
-    assert isinstance(node, ast.FunctionDef)
+    node = expect(ast.FunctionDef, find_definition(source, func.__name__, line))
     return source, node
 
 

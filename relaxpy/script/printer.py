@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -476,7 +477,7 @@ class _FunctionPrinter:
             case TypeParam(name=name):
                 return name
             case _:
-                assert isinstance(annotation, ObjectType), annotation
+                annotation = expect(ObjectType, annotation)
                 return "R.Object"
 
     def tuple_type(self, annotation: TupleType) -> str:

@@ -15,7 +15,8 @@ import numpy as np
 
 from relaxpy.identity import installation
 from relaxpy.runtime import VirtualMachine, host_features
-from relaxpy.runtime.kept_executables import find_executable, keep_executable
+from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.kept_executables import kept_or_made
 
 RATE = 16_000
 """Samples a second."""
@@ -82,16 +83,15 @@ def _compiled(mels: int, target: str) -> VirtualMachine:
     installed = installation()
     features = " ".join(sorted(host_features()))
     key = f"log-mel-{sha256(f'{mels} {target} {features} {installed}'.encode()).hexdigest()[:24]}"
-    if installed is not None and (found := find_executable(key)) is not None:
-        return VirtualMachine(found[0])
+    return kept_or_made(key if installed else None, lambda: (_built(mels, target), None))[0]
+
+
+def _built(mels: int, target: str) -> Executable:
     import relaxpy
     from relaxpy.models import log_mel
 
     mod, _ = log_mel.LogMel(mels).export(log_mel.SPEC)
-    vm = VirtualMachine(relaxpy.build(mod, params=log_mel.weights(mels), target=target))
-    if installed is not None:
-        keep_executable(key, vm, None)
-    return vm
+    return relaxpy.build(mod, params=log_mel.weights(mels), target=target)
 
 
 def _machine(mels: int, target: str) -> VirtualMachine:

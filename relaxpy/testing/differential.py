@@ -27,6 +27,7 @@ from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import PassError, RelaxError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Function
@@ -107,8 +108,7 @@ class Call:
 
     def sizes(self) -> dict[SymVar, int]:
         """The values in this call of symbolic variables that are a dimension of a parameter by themselves."""
-        function = self.mod[self.name]
-        assert isinstance(function, Function)
+        function = expect(Function, self.mod[self.name])
         found: dict[SymVar, int] = {}
         for param, arg in zip(function.params, self.args, strict=True):
             if isinstance(param.annotation, TensorType) and isinstance(arg, np.ndarray):

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from relaxpy.build.build import build
+from relaxpy.ir.accessors import expect
 from relaxpy.runtime.bytecode import HOST_SLOT, Copy, Graph, If, Kernel, Read, Slot
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.library import register_library
@@ -233,8 +234,7 @@ def _with_a_second_slot(exe: Executable) -> Executable:
     machine maps both slots to the CPU, which no build produces."""
     main = exe.functions[0]
     at = next(i for i, instr in enumerate(main.code) if isinstance(instr, If))
-    branch = main.code[at]
-    assert isinstance(branch, If)
+    branch = expect(If, main.code[at])
     there, here = main.num_regs, main.num_regs + 1
     kernel = next(i for i, instr in enumerate(main.code) if isinstance(instr, Kernel))
     assert at < kernel <= at + branch.then_len

@@ -32,6 +32,7 @@ from relaxpy.analysis.tail_calls import tail_calls
 from relaxpy.build.data_types import data_table, pattern_of
 from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.half_bytes import as_bytes
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
@@ -484,7 +485,7 @@ class Interpreter:
                 case CallPurePacked() | ExternFunc():
                     name = call.op if isinstance(call.op, ExternFunc) else call.args[0]
                     values = args if isinstance(call.op, ExternFunc) else args[1:]
-                    assert isinstance(name, ExternFunc)
+                    name = expect(ExternFunc, name)
                     if isinstance(call.op, CallInplacePacked):
                         _own_constants(values, call.op.inplace_indices)
                     function = self.registered(name.name, library.find_function)
@@ -537,7 +538,7 @@ class Interpreter:
         indices = call.op.inplace_indices if isinstance(call.op, CallTIRInplace) else ()
         outputs, allocated = [], []
         for i, out in enumerate(call.ty_args):
-            assert isinstance(out, TensorType)
+            out = expect(TensorType, out)
             assert out.dims is not None
             if i < len(indices) and (index := indices[i]) >= 0:
                 if (call, index) not in self.updatable or not inputs[index].flags.writeable:
@@ -647,7 +648,7 @@ class Interpreter:
 def run_program(program: TensorProgram, values: Sequence[Value], name: str = "main") -> None:
     """Runs a tensor program on arrays (inputs, then outputs) and scalars, each in the order of its parameters. Errors
     refer to it as `name`."""
-    assert isinstance(program, PrimFunc)
+    program = expect(PrimFunc, program)
     arrays = iter(v for v in values if isinstance(v, np.ndarray))
     scalars = iter(v for v in values if not isinstance(v, np.ndarray))
     ordered = [

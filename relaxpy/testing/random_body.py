@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -203,8 +204,7 @@ class Body:
 
         x = self.tensor("int" if self.rng.random() < 0.7 else "")
         total = x if self.dims(x) == () else self.emit(op.OPS["sum"].make(self.as_number(x)))
-        kind = total.annotation
-        assert isinstance(kind, TensorType)
+        kind = tensor_of(total)
         limit = Constant(self.rng.choice((0, 1, 3)), kind.dtype)
         return self.emit(self.rng.choice((op.less, op.greater_equal, op.equal))(total, limit))
 
@@ -212,8 +212,7 @@ class Body:
         """A numeric tensor: the tensor itself, or a bool tensor cast to numbers."""
         from relaxpy import op
 
-        kind = x.annotation
-        assert isinstance(kind, TensorType)
+        kind = tensor_of(x)
         return self.emit(op.astype(x, dtype="int64")) if kind.dtype == "bool" else x
 
     def coarser(self, annotation: Annotation) -> Annotation:

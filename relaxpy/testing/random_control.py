@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from relaxpy import op
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect, tensor_of
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -43,8 +44,7 @@ def branch(g: Body) -> bool:
     """One of two values, selected by a condition. Their shapes may differ."""
     leave_dataflow(g)
     condition = g.condition()
-    wanted = g.tensor().annotation
-    assert isinstance(wanted, TensorType)
+    wanted = tensor_of(g.tensor())
 
     def like(annotation: Annotation) -> bool:
         return (
@@ -65,8 +65,7 @@ def branch(g: Body) -> bool:
 
 def calm(g: Body, x: Var) -> Var:
     """An elementwise function of x with the same annotation."""
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     if kind.dtype == "bool":
         return g.builder.emit(op.logical_not(x))
     floats = (op.tanh, op.negative, lambda v: op.multiply(v, 0.5))
@@ -111,8 +110,7 @@ def closure(g: Body) -> bool:
     own."""
     leave_dataflow(g)
     x = g.tensor()
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     own = [SymVar(letter) for letter in "abcde"[: kind.ndim]]
     given = kind if g.rng.random() < 0.5 else TensorType(own, kind.dtype)
     param = Var(g.builder.fresh_name("p"), given)
@@ -128,8 +126,7 @@ def function_value(g: Body) -> bool:
     """Function values: selected by a branch, stored in a tuple, passed to a function, or returned by one."""
     leave_dataflow(g)
     x = g.tensor()
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     made: list[Var] = []
     for _ in range(2):
         param = Var(g.builder.fresh_name("p"), kind)
@@ -219,7 +216,7 @@ def call(g: Body) -> bool:
         if param == COUNTER:
             args.append(Constant(g.rng.choice((0, 1, 3)), "int64"))
             continue
-        assert isinstance(param, TensorType)
+        param = expect(TensorType, param)
         args.append(g.tensor(str(param.dtype), param.ndim))
     bound: dict[SymVar, Dim] = {}
     fits = [
@@ -272,8 +269,7 @@ def recursive_helper(g: Body) -> None:
 
 
 def _announce(g: Body, name: str) -> None:
-    annotation = g.builder.get().annotation_of(name)
-    assert isinstance(annotation, CallableType)
+    annotation = expect(CallableType, g.builder.get().annotation_of(name))
     assert not isinstance(annotation.ret, TupleType) or annotation.ret.fields
     g.globals[name] = annotation
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from relaxpy.analysis.prim_func_call import check_prim_func_call
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr
@@ -431,8 +432,7 @@ def tensor_program(g: Body) -> bool:
 def library(g: Body) -> bool:
     """A library function in destination-passing style, with one or two results."""
     x = g.tensor("float32" if g.rng.random() < 0.7 else "int64")
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     out = TensorType(g.dims(x), kind.dtype)
     if g.rng.random() < 0.5:
         g.emit(call_dps_library("relaxpy.testing.halved", [x], out))
@@ -444,8 +444,7 @@ def library(g: Body) -> bool:
 def packed(g: Body) -> bool:
     """A registered function that returns a value of known shape, of known rank, or of unknown type."""
     x = g.tensor("float32", least=1)
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     choice = g.rng.randrange(3)
     value: Call
     if choice == 0:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from relaxpy import op
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.accessors import expect, tensor_of
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import Expr, Var
 from relaxpy.op.base import as_expr
@@ -52,7 +52,7 @@ def loop(g: Body) -> bool:
     for value in build_loop(
         g.builder, [0, *first], names, write, counters=1, pure=g.pure or g.depth > 0
     ):
-        assert isinstance(value, Var)
+        value = expect(Var, value)
         g.add(value)
     return True
 
@@ -65,8 +65,7 @@ def _step(g: Body, params: Sequence[Var]) -> AbstractContextManager[tuple[Body, 
 
 def _next(g: Body, param: Var, params: Sequence[Var], grows: bool) -> Var:
     """A variable in the next step."""
-    kind = param.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(param)
     choice = g.rng.random()
     if choice < 0.2:
         return g.rng.choice([each for each in params if each.annotation == kind])

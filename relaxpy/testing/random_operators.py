@@ -13,6 +13,7 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.annotation import PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
@@ -192,8 +193,7 @@ def _limits(array: np.ndarray) -> tuple[float, float] | None:
 def binary(g: Body) -> bool:
     """Arithmetic with a number, or with a tensor of the same shape."""
     x = g.tensor()
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     if kind.dtype == "bool":
         return False
     make = g.rng.choice((op.add, op.subtract, op.multiply, op.maximum, op.minimum))
@@ -206,8 +206,7 @@ def binary(g: Body) -> bool:
 def comparison(g: Body) -> bool:
     """A comparison, mostly of narrow floats, whose result is cast to a number or used in a choice."""
     x = g.tensor()
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     if kind.dtype == "bool":
         return False
     same = [v for v in g.pool if v.annotation == kind]

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ObjectType, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Function, Tuple, Var
@@ -82,8 +83,7 @@ class Program:
     @property
     def params(self) -> tuple[Var, ...]:
         """The function's parameters."""
-        function = self.mod[self.name]
-        assert isinstance(function, Function)
+        function = expect(Function, self.mod[self.name])
         return function.params
 
     def bindings(self, count: int = 4) -> list[dict[SymVar, int]]:
@@ -203,8 +203,7 @@ def _results(body: Body) -> list[Var]:
 
 def _coarser_result(body: Body) -> None:
     """Declares a less precise result annotation."""
-    function = body.builder.get()[body.name]
-    assert isinstance(function, Function)
+    function = expect(Function, body.builder.get()[body.name])
     ret = body.coarser(function.ret)
     if body.rng.random() < 0.2:
         ret = ObjectType()

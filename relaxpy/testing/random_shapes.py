@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from relaxpy import op
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect, tensor_of
 from relaxpy.ir.annotation import Annotation, ObjectType, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
@@ -50,7 +51,6 @@ def shape_value(g: Body) -> bool:
 def use_shape(g: Body) -> bool:
     """Creates a tensor from a shape value."""
     shape = g.pick(lambda a: isinstance(a, ShapeType) and 0 <= a.ndim <= 4)
-    assert isinstance(shape.annotation, ShapeType)
     choice = g.rng.randrange(4)
     if choice == 0:
         g.emit(g.rng.choice((op.zeros, op.ones))(shape, dtype="float32"))
@@ -64,7 +64,7 @@ def use_shape(g: Body) -> bool:
             for v in g.pool
             if isinstance(v.annotation, TensorType)
             and v.annotation.dims is not None
-            and v.annotation.dims == shape.annotation.dims
+            and v.annotation.dims == expect(ShapeType, shape.annotation).dims
         ]
         if not same:
             return False
@@ -111,8 +111,7 @@ def tuples(g: Body) -> bool:
     inner = Tuple(tuple(values))
     whole = g.builder.emit(Tuple((values[0], inner)) if g.rng.random() < 0.5 else inner)
     g.pool.append(whole)
-    assert isinstance(whole.annotation, TupleType)
-    index = g.rng.randrange(len(whole.annotation.fields))
+    index = g.rng.randrange(len(expect(TupleType, whole.annotation).fields))
     g.add(g.builder.emit(TupleGetItem(whole, index)))
     return True
 
@@ -120,8 +119,7 @@ def tuples(g: Body) -> bool:
 def name_dimensions(g: Body) -> bool:
     """Binds new symbols to the dimensions of a tensor, whose shape may be known or unknown."""
     x = g.tensor(least=1)
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(x)
     dims: list[Dim] = [Dim.of(g.fresh_symbol()) for _ in range(kind.ndim)]
     if kind.dims is not None and g.rng.random() < 0.4:
         i = g.rng.randrange(kind.ndim)
@@ -134,8 +132,7 @@ def data_dependent(g: Body) -> bool:
     """A size that depends on the data, with or without a symbol."""
     x = g.tensor("int" if g.rng.random() < 0.8 else "")
     found = g.emit(op.unique(x))
-    kind = found.annotation
-    assert isinstance(kind, TensorType)
+    kind = tensor_of(found)
     if g.rng.random() < 0.6:
         g.add(g.builder.match_cast(found, TensorType([g.fresh_symbol()], kind.dtype)))
     return True

@@ -107,8 +107,6 @@ def odd(g: Body) -> bool:
 def shared(g: Body) -> bool:
     """An expression whose parts are used twice each, as one expression."""
     x = g.as_number(g.tensor())
-    kind = x.annotation
-    assert isinstance(kind, TensorType)
     value: Expr = x
     for _ in range(g.rng.randint(2, LONGEST)):
         make = g.rng.choice((op.add, op.maximum, op.minimum, op.subtract))

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from relaxpy.errors import RelaxError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -83,8 +84,7 @@ def shrink(
 
 def _smaller(call: Call) -> Iterator[Call]:
     """Calls of smaller programs, the most promising first."""
-    function = call.mod[call.name]
-    assert isinstance(function, Function)
+    function = expect(Function, call.mod[call.name])
     yield from _flat(call, function)
     bindings = list(function.body.bindings)
     results: list[Expr] = []

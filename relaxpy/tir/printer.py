@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from relaxpy.errors import RelaxError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.nesting import parse_any_depth
 from relaxpy.tir.tree.prepare import LAYOUT
 from relaxpy.tir.tvm import tvm, tvm_ffi
@@ -94,7 +95,7 @@ def _quote_dimensions(text: str) -> str:
     lines = text.splitlines()
     end = next(i for i, line in enumerate(lines) if line.endswith(":")) + 1
     (definition,) = ast.parse("\n".join([*lines[:end], "    pass"])).body  # a body may be long
-    assert isinstance(definition, ast.FunctionDef)
+    definition = expect(ast.FunctionDef, definition)
     edits: list[tuple[int, int, int]] = []
     for arg in definition.args.args:
         if isinstance(arg.annotation, ast.Call) and arg.annotation.args:
@@ -121,7 +122,7 @@ def _parses_back(text: str, func: Any) -> bool:
     from relaxpy.tir.parse import parse_prim_func
 
     (node,) = parse_any_depth(text).body
-    assert isinstance(node, ast.FunctionDef)
+    node = expect(ast.FunctionDef, node)
     try:
         parsed = parse_prim_func(node, text, "<printed>", {})
     except RelaxError:

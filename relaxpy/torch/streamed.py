@@ -6,6 +6,7 @@ import numpy as np
 
 from relaxpy.frontend.torch.importer import Imported
 from relaxpy.ir import Call, Function, Var
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.conv import Convolution
 from relaxpy.op.norm import BatchNorm
@@ -21,8 +22,7 @@ def streamed_weights(found: Imported) -> dict[str, np.ndarray]:
     normalisation is folded into."""
     if sum(array.nbytes for array in found.params.values()) < _LARGE_MODEL:
         return {}
-    main = found.mod["main"]
-    assert isinstance(main, Function)
+    main = expect(Function, found.mod["main"])
     folded: set[Var] = set()
     for binding in main.body.bindings:
         if isinstance(binding.value, Call) and isinstance(

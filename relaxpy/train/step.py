@@ -15,6 +15,7 @@ from relaxpy.build.build import build
 from relaxpy.build.first_call import ModuleFunction
 from relaxpy.errors import UsageError, wrong_weights
 from relaxpy.files import replacing
+from relaxpy.ir.accessors import known_dtype
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.expr import Call, Expr, Function, GlobalVar, Tuple, Var
 from relaxpy.ir.module import IRModule
@@ -315,8 +316,7 @@ class Step:
 
 def _shape(t: TensorType) -> tuple[tuple[int, ...], Any]:
     """The shape and dtype of a weight's array."""
-    assert t.dtype is not None
-    return tuple(d.value or 0 for d in t.dims or ()), np.dtype(t.dtype.numpy)
+    return tuple(d.value or 0 for d in t.dims or ()), np.dtype(known_dtype(t).numpy)
 
 
 def _safetensors() -> Any:

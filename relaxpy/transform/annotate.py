@@ -11,6 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.weights import trailing_weights
 from relaxpy.errors import UsageError, did_you_mean
+from relaxpy.ir.accessors import known_dims, known_dtype
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
@@ -327,11 +328,8 @@ class Annotator(Rebuilder):
     def smoothed(self, call: Call, largest: np.ndarray) -> tuple[Expr, Expr]:
         """The factors of a product with a matrix, after magnitude has moved from columns of the data to the weight."""
         data, weight = call.args[:2]
-        kind = deduce(weight, self.mod)
-        assert isinstance(kind, TensorType), "as was checked"
-        assert kind.dtype is not None, "as was checked"
         axis, alpha = (0 if isinstance(call.op, Linear) else 1), self.step.strength
-        dtype = DType(kind.dtype).numpy
+        dtype = known_dtype(deduce(weight, self.mod)).numpy
 
         def const(value: Any) -> Constant:
             return Constant(np.asarray(value, dtype))
@@ -346,36 +344,32 @@ class Annotator(Rebuilder):
 
     def of_argument(self, x: Expr, pair: Pair, scales: Scales | None) -> Expr:
         """An argument, quantised and dequantised: as a matrix, if each row has a scale."""
-        kind = deduce(x, self.mod)
-        assert isinstance(kind, TensorType), "as was checked"
-        assert kind.dims is not None, "as was checked"
+        dims = known_dims(deduce(x, self.mod))
         if pair.axis != ROW:
             return self.paired(x, pair, scales)
         pair = replace(pair, axis=0)
-        if len(kind.dims) == 2:
+        if len(dims) == 2:
             return self.paired(x, pair, scales)
-        rows = ShapeExpr((product(kind.dims[:-1]), kind.dims[-1]))
+        rows = ShapeExpr((product(dims[:-1]), dims[-1]))
         made = self.paired(self.emit(Reshape()(x, rows)), pair, scales)
-        return self.emit(Reshape()(made, ShapeExpr(kind.dims)))
+        return self.emit(Reshape()(made, ShapeExpr(dims)))
 
     def paired(self, x: Expr, pair: Pair, scales: Scales | None) -> Expr:
         """The tensor, quantised and dequantised."""
         kind = deduce(x, self.mod)
-        assert isinstance(kind, TensorType), "as was checked"
-        assert kind.dims is not None, "as was checked"
-        assert kind.dtype is not None, "as was checked"
+        dims, dtype = known_dims(kind), known_dtype(kind)
         axis = pair.axis if isinstance(pair.axis, int) else -1
-        axis = axis % len(kind.dims) if kind.dims else -1
+        axis = axis % len(dims) if dims else -1
         if scales is not None:
             scale, zero = Constant(scales.scale), Constant(scales.zero_point)
         else:
-            over = tuple(a for a in range(len(kind.dims)) if pair.axis is None or a != axis)
-            scale, zero = self.range_of(x, pair, over, str(kind.dtype))
+            over = tuple(a for a in range(len(dims)) if pair.axis is None or a != axis)
+            scale, zero = self.range_of(x, pair, over, str(dtype))
         quantize = Quantize(axis, DType(pair.dtype), pair.rounding, pair.seed, pair.is_symmetric)
         codes = self.emit(quantize(x, scale, zero))
         if pair.bits is not None:
             codes = self.emit(Clip(*map(float, pair.limits))(codes))
-        return self.emit(Dequantize(axis, kind.dtype)(codes, scale, zero))
+        return self.emit(Dequantize(axis, dtype)(codes, scale, zero))
 
     def range_of(self, x: Expr, pair: Pair, over: Sequence[int], dtype: str) -> tuple[Expr, Expr]:
         """The scale and the zero point of a tensor, reduced over these axes, from its values."""

@@ -94,13 +94,14 @@ def _module(step: Pass, result: Any) -> IRModule:
 
 
 def _crash(step: Pass, mod: IRModule, error: Exception) -> PassError:
-    """The error for an exception that a pass raised: at the line of the user's code that failed, if it is theirs."""
+    """The error for an exception that a pass raised: at the line of the user's code that failed, if it is theirs, else
+    at the node of the program that it names."""
     place = raised_in(error)
     help = OUR_DEFECT if place is None else "this line is not relaxpy's, so look there"
     crash = PassError(
         "pass-crash",
         f"pass {step.name} failed: {type(error).__name__}: {error}",
-        span=place,
+        span=place or getattr(error, "span", None),
         help=f"{help}; the module before the pass is this error's `module`",
     )
     crash.module = mod

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.accessors import known_dims
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Constant, Expr, ShapeExpr, Tuple, Var
@@ -84,9 +84,7 @@ class _Observer(Observer):
 
     def statistics(self, x: Expr, pair: Pair) -> tuple[Expr, Expr, Expr]:
         """The smallest and the largest numbers of a tensor, and how many there are of each size."""
-        kind = deduce(x, self.mod)
-        assert isinstance(kind, TensorType), "as was checked"
-        assert kind.dims is not None, "as was checked"
+        dims = known_dims(deduce(x, self.mod))
 
         def step(op: Op, *args: Expr) -> Var:
             return self.emit(op(*args))
@@ -95,10 +93,10 @@ class _Observer(Observer):
             return Constant(np.array(value, dtype))
 
         wide = step(Astype(DType("float32")), x)
-        axis = pair.axis % len(kind.dims) if isinstance(pair.axis, int) else None
-        over = tuple(a for a in range(len(kind.dims)) if a != axis)
+        axis = pair.axis % len(dims) if isinstance(pair.axis, int) else None
+        over = tuple(a for a in range(len(dims)) if a != axis)
         low, high = step(Min(over), wide), step(Max(over), wide)
-        count = ShapeExpr((product(kind.dims),))
+        count = ShapeExpr((product(dims),))
         flat = step(Reshape(), wide, count)
         size = step(Log2(), step(Maximum(), step(Abs(), flat), number(2.0**-OCTAVES)))
         place = step(Floor(), step(Multiply(), size, number(STEPS)))

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.weights import trailing_weights
 from relaxpy.errors import UsageError
+from relaxpy.ir.accessors import known_dtype
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, Function, Var
@@ -124,10 +125,10 @@ class _Caster(Rebuilder):
         if declared is None:
             return value
         rows = self.emit(dataclasses.replace(value, args=(stored, *rest)), "rows")
-        return Call(Astype(_dtype(declared)), (rows,), span=value.span)
+        return Call(Astype(known_dtype(declared.annotation)), (rows,), span=value.span)
 
     def _converted(self, stored: Var, declared: Var) -> Var:
-        dtype = _dtype(declared)
+        dtype = known_dtype(declared.annotation)
         call = Call(Astype(dtype), (stored,), span=declared.span)
         return self.emit(call, f"{declared.name}_{dtype}", declared.annotation)
 
@@ -146,9 +147,3 @@ class _Elsewhere(Visitor):
         self.found.add(node)
 
     visit_DataflowVar = visit_Var
-
-
-def _dtype(weight: Var) -> DType:
-    assert isinstance(weight.annotation, TensorType)
-    assert weight.annotation.dtype is not None
-    return weight.annotation.dtype

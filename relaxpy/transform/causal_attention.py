@@ -12,6 +12,7 @@ import numpy as np
 
 from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.analysis.scope import scope_of
+from relaxpy.ir.accessors import expect, tensor_of
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import (
@@ -383,6 +384,5 @@ def _dims(x: Expr) -> tuple[Dim, ...]:
 def _ndim(x: Expr) -> int:
     if isinstance(x, Constant):
         return x.data.ndim
-    assert isinstance(x, Var)
-    assert isinstance(x.annotation, TensorType)
-    return x.annotation.ndim
+    x = expect(Var, x)
+    return tensor_of(x).ndim

@@ -16,6 +16,7 @@ from relaxpy.analysis.prim_func_call import (
     places_of,
 )
 from relaxpy.errors import PassError
+from relaxpy.ir.accessors import expect, known_dims, known_dtype
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.expr import (
@@ -167,8 +168,8 @@ class _Checker(Rebuilder):
         if not isinstance(call.op, (CallTIR, CallTIRInplace)):
             return call
         callee, args = call.args[:2]
-        assert isinstance(args, Tuple)
-        assert isinstance(callee, GlobalVar)
+        args = expect(Tuple, args)
+        callee = expect(GlobalVar, callee)
         program = self.mod.functions[callee.name]
         if not isinstance(program, TensorProgram) or program.opaque:
             return call
@@ -225,15 +226,12 @@ class _Checker(Rebuilder):
         return spoilt, self.with_zeros and not program.unset.isdisjoint(fresh)
 
     def _zeros(self, out: Annotation) -> Expr:
-        assert isinstance(out, TensorType)
-        assert out.dims is not None
-        assert out.dtype is not None
-        return self.emit(Zeros(out.dtype)(ShapeExpr(out.dims)), "zeros")
+        return self.emit(Zeros(known_dtype(out))(ShapeExpr(known_dims(out))), "zeros")
 
     def in_order(self, call: Call) -> Call:
         """Return a lowered call with its scalars in the order of the program's parameters."""
         callee, *args = call.args
-        assert isinstance(callee, GlobalVar)
+        callee = expect(GlobalVar, callee)
         program = self.mod.functions[callee.name]
         if not isinstance(call.op, CallDPS) or not isinstance(program, TensorProgram):
             return call
@@ -246,8 +244,7 @@ class _Checker(Rebuilder):
         lowered = not call.ty_args
         first = call.args[1]
         old = call.args[1:] if lowered else first.fields if isinstance(first, Tuple) else ()
-        callee = call.args[0]
-        assert isinstance(callee, GlobalVar)
+        callee = expect(GlobalVar, call.args[0])
         new = tuple(
             arg if wanted is None else self.cast(arg, wanted, f"_for_{callee.name}")
             for arg, wanted in zip(old, needed.args, strict=True)
@@ -326,14 +323,13 @@ class _Checker(Rebuilder):
 
     def require_aligned(self, offset: int, made: Annotation) -> None:
         """Check that an offset is not negative and is a multiple of the item size."""
-        assert isinstance(made, TensorType)
-        assert made.dtype is not None
-        if offset < 0 or offset % made.dtype.itemsize:
+        dtype = known_dtype(made)
+        if offset < 0 or offset % dtype.itemsize:
             raise PassError(
                 "op-arguments",
-                f"an offset must be a non-negative multiple of the size of {made.dtype}, got {offset}",
+                f"an offset must be a non-negative multiple of the size of {dtype}, got {offset}",
                 span=self.span,
-                help=f"the offset is in bytes, {made.dtype.itemsize} for each element",
+                help=f"the offset is in bytes, {dtype.itemsize} for each element",
             )
 
     def require_room(self, need: Dim, size: Dim, problem: str) -> None:
@@ -349,7 +345,7 @@ class _Checker(Rebuilder):
 
 
 def _nbytes(annotation: Annotation) -> Dim:
-    assert isinstance(annotation, TensorType)
+    annotation = expect(TensorType, annotation)
     if annotation.dims is None:
         raise PassError(
             "unknown-shape",

@@ -11,6 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import packed_params, weight_only
+from relaxpy.ir.accessors import expect, known_dims, known_dtype, tensor_of
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.expr import (
     Binding,
@@ -243,10 +244,10 @@ class _Combiner(Rewriter):
         names: list[str] = []
         parts: list[tuple[Expr, ...]] = []
         for call in calls:
-            assert isinstance(call, Call)
+            call = expect(Call, call)
             program, fields = call.args[:2]
-            assert isinstance(program, GlobalVar)
-            assert isinstance(fields, Tuple)
+            program = expect(GlobalVar, program)
+            fields = expect(Tuple, fields)
             names.append(program.name)
             parts.append(fields.fields)
         kinds = [deduce(call, self.mod) for call in calls]
@@ -266,10 +267,10 @@ class _Combiner(Rewriter):
             for arrays, axis in zip(zip(*parts, strict=True), joined.axes, strict=True)
         )
         (first, *_) = kinds
-        assert isinstance(first, TensorType)
-        assert first.dims is not None
-        dims = [sum(sizes) if n == group.weight_axis else dim for n, dim in enumerate(first.dims)]
-        kind = TensorType(tuple(dims), first.dtype)
+        dims = [
+            sum(sizes) if n == group.weight_axis else dim for n, dim in enumerate(known_dims(first))
+        ]
+        kind = TensorType(tuple(dims), known_dtype(first))
         span = bindings[group.products[0]].span
         call = Call(CallTIR(), (GlobalVar(name), Tuple(fields)), (kind,), span=span)
         weight = self.bind(bindings[group.weights[0]].var.name, call, made, kind)
@@ -309,8 +310,7 @@ class _Combiner(Rewriter):
             source = self.bind(name, step.op(source, *by, span=span), found)
             outputs = [bindings[i].var for i in step.places]
             gone.update(step.places)
-        assert isinstance(source.annotation, TensorType)
-        axis, begin = source.annotation.ndim + group.axis, 0
+        axis, begin = tensor_of(source).ndim + group.axis, 0
         gone.update(group.products)
         for output, size in zip(outputs, sizes, strict=True):
             end = begin + size

@@ -13,6 +13,7 @@ from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.analysis.weights import packed_params
 from relaxpy.errors import UsageError
+from relaxpy.ir.accessors import expect, known_dims
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import (
@@ -286,13 +287,11 @@ class _Converter(Rebuilder):
 
     def is_convertible(self, call: Call) -> bool:
         """Is this a convolution that is converted if what it reads is?"""
-        op, (x, w) = call.op, call.args
-        assert isinstance(op, Conv2d)
+        op, (x, w) = expect(Conv2d, call.op), call.args
         if op.layouts() != (PLAIN, KERNEL, PLAIN) or not self.is_known(w):
             return False
-        data, result = deduce(x, self.mod), deduce(call, self.mod)
-        assert isinstance(data, TensorType)
-        assert isinstance(result, TensorType)
+        data, result = expect(TensorType, deduce(x, self.mod)), deduce(call, self.mod)
+        result = expect(TensorType, result)
         if data.dims is None:
             return False
         if data.dtype in NARROW:
@@ -311,8 +310,7 @@ class _Converter(Rebuilder):
     def convolution(self, call: Call) -> Call | None:
         if not self.is_convertible(call):
             return None
-        op, (x, w) = call.op, call.args
-        assert isinstance(op, Conv2d)
+        op, (x, w) = expect(Conv2d, call.op), call.args
         source = self.source(x, is_window=any(size != 1 for size in self.dims(w)[2:]))
         if source is None or (op.groups > 1 and not self.is_converted(x)):
             return None
@@ -328,8 +326,7 @@ class _Converter(Rebuilder):
     def alone(self, call: Call) -> Call | None:
         """A convolution of plain data with a plain result, which reads its weight in the desired layout; None if it
         stays as it is: a product, or one in blocks."""
-        op, (x, w) = call.op, call.args
-        assert isinstance(op, Conv2d)
+        op, (x, w) = expect(Conv2d, call.op), call.args
         if self.layout.blocks or not self.is_convertible(call) or op.groups > 1:
             return None
         if all(size == 1 for size in self.dims(w)[2:]):
@@ -371,8 +368,7 @@ class _Converter(Rebuilder):
         return self.mapped(call, dataclasses.replace(op, **changes))
 
     def reduction(self, call: Call) -> Call | None:
-        op = call.op
-        assert isinstance(op, Reduction)
+        op = expect(Reduction, call.op)
         if not self.is_converted(call.args[0]) or op.axes_of(4) != (2, 3):
             return None
         rest = "".join(letter for letter in self.layout.letters if letter not in "HW")
@@ -382,8 +378,7 @@ class _Converter(Rebuilder):
         return self.mapped(call, dataclasses.replace(op, axis=axes))
 
     def concat(self, call: Call) -> Call | None:
-        op, (tensors,) = call.op, call.args
-        assert isinstance(op, Concat)
+        op, (tensors,) = expect(Concat, call.op), call.args
         if not isinstance(tensors, Tuple) or op.axis is None or op.axis % 4 != 1:
             return None
         if not all(self.is_converted(part) for part in tensors.fields):
@@ -395,12 +390,10 @@ class _Converter(Rebuilder):
     def quantization(self, call: Call) -> Call | None:
         x, *rest = call.args
         scalars = all(isinstance(arg, Constant) and arg.data.ndim == 0 for arg in rest)
-        assert isinstance(call.op, Op)
-        return self.mapped(call, call.op) if self.is_converted(x) and scalars else None
+        return self.mapped(call, expect(Op, call.op)) if self.is_converted(x) and scalars else None
 
     def pad(self, call: Call) -> Call | None:
-        op, (x,) = call.op, call.args
-        assert isinstance(op, Pad)
+        op, (x,) = expect(Pad, call.op), call.args
         widths = op.widths()
         if not self.is_converted(x) or self.layout.blocks or len(widths) != len(PLAIN.letters):
             return None
@@ -421,17 +414,14 @@ class _Converter(Rebuilder):
     def mapped(self, call: Call, op: Op) -> Call:
         """The call with another operator, of the first argument in the desired layout."""
         x, *rest = call.args
-        assert isinstance(x, Var)
+        x = expect(Var, x)
         return dataclasses.replace(call, op=op, args=(self.converted[x], *rest))
 
     # Layouts
 
     def dims(self, x: Expr) -> tuple[Dim, ...]:
         """The dimensions of a tensor of known shape."""
-        annotation = deduce(x, self.mod)
-        assert isinstance(annotation, TensorType)
-        assert annotation.dims is not None
-        return annotation.dims
+        return known_dims(deduce(x, self.mod))
 
     def is_converted(self, arg: Expr) -> bool:
         return isinstance(arg, Var) and arg in self.converted
@@ -496,7 +486,7 @@ class _Converter(Rebuilder):
             data = np.ascontiguousarray(kernel.divided(weight.data, KERNEL.letters))
             self.weights[key] = Constant.shared(data, span=weight.span)
             return self.weights[key]
-        assert isinstance(weight, Var)
+        weight = expect(Var, weight)
         shape: list[Dim] = []
         for letter, size in zip(KERNEL.letters, self.dims(weight), strict=True):
             block = kernel.block(letter)

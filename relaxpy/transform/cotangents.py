@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from relaxpy.errors import ErrorBag, PassError, Span
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import VOID, Annotation, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
@@ -140,8 +141,7 @@ class Walk:
     def fitted(self, ct: Expr, annotation: Annotation) -> Expr:
         """A tensor with the dimensions of this annotation, which it has at run time."""
         dims = annotation.dims if isinstance(annotation, TensorType) else None
-        known = deduce(ct)
-        assert isinstance(known, TensorType)
+        known = expect(TensorType, deduce(ct))
         if dims is None or (known.dims is not None and same_dims(known.dims, dims)):
             return ct
         return self.builder.match_cast(ct, TensorType(dims, known.dtype), "lv", span=self.span)
@@ -266,16 +266,15 @@ class Walk:
 
     def arguments(self, call: Call) -> list[Any]:
         """The arguments as rules take them: a list for a tuple, None for one that is left out."""
-        assert isinstance(call.op, Op)
-        found: list[Any] = []
-        for spec, arg in zip(call.op.args, call.args, strict=False):
+        specs, found = expect(Op, call.op).args, list[Any]()
+        for spec, arg in zip(specs, call.args, strict=False):
             if isinstance(arg, Tuple) and not arg.fields and spec.optional:
                 found.append(None)
             elif isinstance(self.annotation(arg), TupleType):
                 found.append(self.rule.fields(arg))
             else:
                 found.append(arg)
-        return found + [None] * (len(call.op.args) - len(found))
+        return found + [None] * (len(specs) - len(found))
 
     def result(self, var: Var) -> Any:
         """The result as rules take it."""
@@ -328,8 +327,7 @@ class Walk:
     def transposed(self, call: Call, var: Var) -> Cotangent:
         """The tangent of a call: the transpose of its rule. The rule is written for a cotangent of zeros, of which the
         transpose reads nothing."""
-        op = call.op
-        assert isinstance(op, Op)
+        op = expect(Op, call.op)
         if not op.has_vjp():
             self.refuse(f"{op.name} is not differentiable: {why(op)}", HELP)
             return None

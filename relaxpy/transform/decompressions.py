@@ -14,6 +14,7 @@ from functools import cache, partial
 
 from relaxpy.analysis.fusion_graph import FusionGraph, decompresses
 from relaxpy.analysis.scope import dependencies
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.expr import Binding, Call, DataflowBlock, DataflowVar, Function, VarBinding
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import Rewriter
@@ -44,8 +45,7 @@ def _repeated(block: DataflowBlock, mod: IRModule) -> DataflowBlock:
     for number, binding in enumerate(block.bindings):
         own = _Renamed()
         for source in again.get(number, ()):
-            old = block.bindings[source]
-            assert isinstance(old, VarBinding)
+            old = expect(VarBinding, block.bindings[source])
             var = DataflowVar(old.var.name, old.var.annotation, span=old.var.span)
             bindings.append(VarBinding(var, old.value, span=old.span))
             own.vars[old.var] = var

@@ -10,8 +10,9 @@ import numpy as np
 from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import state, updated
 from relaxpy.analysis.removable import is_size
-from relaxpy.analysis.shape_values import LARGEST, NotKnownError, evaluate, symbolic
+from relaxpy.analysis.shape_values import LARGEST, MOVING, NotKnownError, evaluate, symbolic
 from relaxpy.errors import DeduceError, RelaxError, RuntimeCheckError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
@@ -41,18 +42,13 @@ from relaxpy.op.create import Full, FullLike, Ones, OnesLike, Zeros, ZerosLike
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.elementwise import Elementwise
-from relaxpy.op.gather import GatherElements, GatherND, IndexTensor, Take
+from relaxpy.op.gather import GatherND, IndexTensor
 from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor, TensorToShape
-from relaxpy.op.join import Concat, Split, Stack
-from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
 from relaxpy.op.quantization import Quantize
 from relaxpy.op.recurrent_steps import RecurrentPanels
 from relaxpy.op.reduce import Max, Min
-from relaxpy.op.repetition import Repeat, Tile
-from relaxpy.op.reverse import Flip
-from relaxpy.op.row_major import Flatten, Reshape, Size
+from relaxpy.op.row_major import Size
 from relaxpy.op.search import Where
-from relaxpy.op.slice import StridedSlice
 from relaxpy.op.triangle import Tril, Triu
 from relaxpy.op.unary import Abs, Ceil, Floor, Negative, Round, Sqrt, Square, Trunc
 from relaxpy.tir.constant import run_on_constants
@@ -62,23 +58,9 @@ from relaxpy.transform.dataflow_vars import with_outputs
 from relaxpy.transform.rebuild import Rebuilder
 
 MOVES: tuple[type[Operator], ...] = (
-    Reshape,
-    Flatten,
-    ExpandDims,
-    Squeeze,
-    PermuteDims,
-    BroadcastTo,
-    Concat,
-    Stack,
-    Split,
-    StridedSlice,
-    Take,
-    GatherElements,
+    *MOVING,
     GatherND,
     IndexTensor,
-    Repeat,
-    Tile,
-    Flip,
     Where,
     Triu,
     Tril,
@@ -456,7 +438,7 @@ def _constants(result: Any, out: Annotation, moved: bool) -> Expr | None:
         fields = [_constants(r, t, moved) for r, t in zip(result, out.fields, strict=True)]
         return None if None in fields else Tuple(tuple(f for f in fields if f is not None))
     array = np.asarray(result)
-    assert isinstance(out, TensorType)
+    out = expect(TensorType, out)
     if array.dtype != DType(out.dtype or "bool").numpy or array.shape != _sizes(out.dims):
         return None
     if not moved and array.dtype.kind == "f" and np.isnan(array).any():

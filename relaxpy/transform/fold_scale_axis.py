@@ -24,6 +24,7 @@ from relaxpy.analysis.scaling import (
 )
 from relaxpy.analysis.use_def import UseDef, use_def
 from relaxpy.analysis.weights import memory_of
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Binding, Call, Constant, Expr, Function, TupleGetItem, Var, VarBinding
@@ -129,8 +130,7 @@ class _Normaliser(Rebuilder):
 
     def binding(self, binding: Binding) -> None:
         if self.is_constant(binding):
-            call = self.use(binding.value)
-            assert isinstance(call, Call)
+            call = expect(Call, self.use(binding.value))
             self.held[binding.var] = call
             return
         super().binding(binding)
@@ -168,16 +168,14 @@ class _Normaliser(Rebuilder):
 
     def normalised(self, call: Call) -> Expr:
         """Emit the first result of a normalisation."""
-        op, (x, *numbers) = call.op, call.args
-        assert isinstance(op, BatchNorm)
+        op, (x, *numbers) = expect(BatchNorm, call.op), call.args
         arrays = [number.data for number in numbers if isinstance(number, Constant)]
         gamma, beta, mean, variance = (array.astype("float64") for array in arrays)
         with np.errstate(all="ignore"):
             factor = 1 / np.sqrt(variance + op.epsilon)
             factor = factor * gamma if op.scale else factor
             summand = (beta if op.center else 0) - mean * factor
-        kind = deduce(x, self.mod)
-        assert isinstance(kind, TensorType)
+        kind = expect(TensorType, deduce(x, self.mod))
         shape, dtype = (-1, *(1,) * (kind.ndim - 1 - op.axis % kind.ndim)), DType(arrays[0].dtype)
         wide = DType("float32") if dtype.is_narrow else dtype
         if wide != dtype:
@@ -460,8 +458,7 @@ class _Folder:
             rule = _rule(made)
             if rule is None or not rule.weighs:
                 return None
-        constant = given[index]
-        assert isinstance(constant, Constant)
+        constant = expect(Constant, given[index])
         total = constant.data.astype("float64") + shift
         new = total.astype(constant.data.dtype)
         if total.size > max(constant.data.size, shift.size) or not np.isfinite(new).all():

@@ -13,6 +13,7 @@ import numpy as np
 from relaxpy.analysis.dataflow_match import Match
 from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport
 from relaxpy.analysis.scope import scope_of
+from relaxpy.ir.accessors import expect, known_dims, known_dtype
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
@@ -175,8 +176,7 @@ class _Fuser:
         roots: dict[Var, Match] = {}
         for region in found.claim(ATTENTION, self.refusal, PatternReport("attention")):
             gone |= region.members
-            root = region.match.roots[0]
-            assert isinstance(root, Var)
+            root = expect(Var, region.match.roots[0])
             roots[root] = region.match
         for i, binding in enumerate(self.block.bindings):
             if binding.var in roots:
@@ -192,7 +192,7 @@ class _Fuser:
         types = [match.annotation(p) for p in (QUERY, KEY, VALUE, ATTENTION, _products)]
         if any(not isinstance(t, TensorType) or t.dims is None or t.ndim != 4 for t in types):
             return "query, key and value are not known to have four dimensions"
-        query, key, value, result, products = (_dims(t) for t in types)
+        query, key, value, result, products = (known_dims(t) for t in types)
         dtypes = {t.dtype for t in types[:4] if isinstance(t, TensorType)}
         if len(dtypes) != 1 or str(dtypes.pop()) not in _DTYPES:
             return "query, key and value do not have one dtype of at most 32 bits"
@@ -246,7 +246,7 @@ class _Fuser:
         ]
         bias = self.mask(root.name, match) if MASK in match else match.get(BIAS)
         if bias is not None:
-            missing = 4 - len(_dims(deduce(bias, self.mod)))
+            missing = 4 - len(known_dims(deduce(bias, self.mod)))
             if missing:
                 bias = self.bind(f"{root.name}_bias", ExpandDims(tuple(range(missing)))(bias))
             args.append(bias)
@@ -276,18 +276,16 @@ class _Fuser:
 
     def mask(self, name: str, match: Match) -> Var:
         """The mask of a match as a bias."""
-        kind = match.annotation(QUERY)
-        assert isinstance(kind, TensorType)
-        assert kind.dtype is not None
-        mask, least = match[MASK], self.hidden(match, kind.dtype)
+        dtype = known_dtype(match.annotation(QUERY))
+        mask, least = match[MASK], self.hidden(match, dtype)
         match self.scope.value(mask)[0]:
             case Call(op=BroadcastTo(), args=(inner, _)) if (
-                len(_dims(deduce(inner, self.mod))) == 4
+                len(known_dims(deduce(inner, self.mod))) == 4
             ):
                 mask = inner
             case _:
                 pass
-        zero, hidden = (Constant(np.array(x, kind.dtype.numpy)) for x in (0, least))
+        zero, hidden = (Constant(np.array(x, dtype.numpy)) for x in (0, least))
         return self.bind(f"{name}_bias", Where()(mask, zero, hidden))
 
     def with_shared_heads(self, binding: Binding) -> Binding:
@@ -391,7 +389,7 @@ class _Fuser:
                 (axis,) = op.places(5)
             case _:
                 return None
-        before, after, merged = (_dims(x.annotation) for x in (narrow, wide, value))
+        before, after, merged = (known_dims(x.annotation) for x in (narrow, wide, value))
         repeats = after[axis].value if len(after) == 5 else None
         if not repeats or axis == 0 or len(before) != 5 or len(merged) != 4:
             return None
@@ -429,12 +427,6 @@ class _Fuser:
             else:
                 kept.append(binding)
         return tuple(reversed(kept))
-
-
-def _dims(annotation: object) -> tuple[Dim, ...]:
-    assert isinstance(annotation, TensorType)
-    assert annotation.dims is not None
-    return annotation.dims
 
 
 def _equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:

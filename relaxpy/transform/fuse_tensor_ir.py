@@ -11,6 +11,7 @@ from typing import ClassVar
 from relaxpy.analysis.called_functions import without_unused_programs
 from relaxpy.analysis.matched_call import matched_symbols
 from relaxpy.analysis.program_group import Part, ProgramGroup, Source, program_group
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     BindingBlock,
@@ -215,9 +216,8 @@ class _Caller(Rebuilder):
         group = fused.group
         for check in group.checks:
             (relation,) = check.args
-            assert isinstance(relation, PrimValue)
-            assert isinstance(relation.value, Dim)
-            must = PrimValue(relation.value.substitute(bound))
+            relation = expect(PrimValue, relation)
+            must = PrimValue(expect(Dim, relation.value).substitute(bound))
             self.emit(dataclasses.replace(check, args=(must,)), "_")
         given = dict(zip(fused.function.params, value.args, strict=True))
         tensors = tuple(self.argument(source, given) for source in group.inputs)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, GlobalVar, ShapeExpr
 from relaxpy.ir.module import IRModule, ScalarParam, TensorProgram
@@ -126,8 +127,7 @@ class _Calls(Rewriter):
         callee = node.args[0] if isinstance(node.op, CrossLevelCall) else None
         if not isinstance(callee, GlobalVar) or callee.name not in self.values:
             return node
-        sizes = node.args[2]
-        assert isinstance(sizes, ShapeExpr)
+        sizes = expect(ShapeExpr, node.args[2])
         before, after = self.values[callee.name]
         bound = dict(zip(before, sizes.dims, strict=True))
         dims = [dim.substitute(bound) for dim in after]

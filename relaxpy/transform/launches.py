@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from relaxpy.analysis.called_functions import without_unused_programs
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr
@@ -50,8 +51,7 @@ class _Launcher(Rebuilder):
 
     def launched(self, call: Call, name: str, args: Sequence[Expr]) -> Call:
         """Emit the workspaces and all launches but the last, and return the last one."""
-        found, program = self.divided[name], self.mod.functions[name]
-        assert isinstance(program, TensorProgram)
+        found, program = self.divided[name], expect(TensorProgram, self.mod.functions[name])
         values = self.symbols(program, args)
         needed = [dim.vars for space in found.workspaces for dim in space.shape]
         if any(symbol not in values for symbols in needed for symbol in symbols):

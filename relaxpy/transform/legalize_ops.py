@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.analysis.in_place import last_uses
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -268,8 +269,7 @@ class _Legalizer(Rebuilder):
         given = deduce(tensor, self.mod)
         if not is_packed(given):
             return tensor
-        made = in_memory(given)
-        assert isinstance(made, TensorType)
+        made = expect(TensorType, in_memory(given))
         return self.emit(View(dtype="uint8")(tensor, ShapeExpr(made.dims or ())), "bytes")
 
     def called_program(

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import PACKED, PACKERS, packed_params, weight_only
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import Call, Function, Var, VarBinding
 from relaxpy.ir.module import BaseFunc, IRModule
@@ -76,7 +77,7 @@ class LiftPackers(Pass):
         for name, function in mod.functions.items():
             weights = packed_params(function) if isinstance(function, Function) else ()
             if weights and name not in called:
-                assert isinstance(function, Function)
+                function = expect(Function, function)
                 lifted = _lifted(mod, function, weights)
                 if lifted:
                     function = _split(packers, name, function, weights, lifted)

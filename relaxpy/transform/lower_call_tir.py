@@ -15,6 +15,7 @@ from relaxpy.analysis.in_place import (
     updated_parameters,
 )
 from relaxpy.analysis.prim_func_call import in_order
+from relaxpy.ir.accessors import expect, known_dims, tensor_of
 from relaxpy.ir.annotation import Annotation, ObjectType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.expr import (
@@ -185,10 +186,8 @@ class _Lowerer(Rebuilder):
             super().binding(binding)
             return
         self.allocated.add(binding.var)
-        call = self.use(value)
-        assert isinstance(call, Call)
-        callee, args = call.args[0], call.args[1]
-        assert isinstance(args, Tuple)
+        call = expect(Call, self.use(value))
+        callee, args = call.args[0], expect(Tuple, call.args[1])
         inputs = list(args.fields)
         outputs, allocated = self.outputs(binding, value, call, inputs)
         symbols: list[Expr] = []
@@ -287,11 +286,9 @@ class _Lowerer(Rebuilder):
         return dataclasses.replace(call, args=(known, *rest))
 
     def alloc(self, out: Var, binding: Binding) -> VarBinding:
-        annotation = out.annotation
-        assert isinstance(annotation, TensorType)
-        assert annotation.dims is not None
+        annotation = tensor_of(out)
         call = AllocTensor(dtype=str(annotation.dtype), vdevice=annotation.vdevice)(
-            ShapeExpr(annotation.dims)
+            ShapeExpr(known_dims(annotation))
         )
         return VarBinding(out, call, span=binding.span)
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.dataflow_match import Match
 from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport, warn_unmatched
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import DimLike
 from relaxpy.ir.expr import (
@@ -126,8 +127,7 @@ class LowerToLibrary(Pass):
             for pattern, report in zip(self.patterns, reports, strict=True):
                 for region in found.claim(pattern.pattern, pattern.refusal, report):
                     gone |= region.members
-                    root = region.match.roots[0]
-                    assert isinstance(root, Var)
+                    root = expect(Var, region.match.roots[0])
                     calls[root] = _library_call(pattern, region.match, root)
             if not calls:
                 return block

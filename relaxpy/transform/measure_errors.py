@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, Tuple, Var
@@ -49,8 +50,7 @@ class _Judge(Observer):
         if self.is_inside:  # what is inside a branch cannot be returned
             return call
         floats, lost = self.emit(call), self.emit(super().with_pairs(call, given, pairs, layer))
-        kind = deduce(floats, self.mod)
-        assert isinstance(kind, TensorType), "as a product is"
+        kind = expect(TensorType, deduce(floats, self.mod))
 
         def step(op: Op, *args: Expr) -> Var:
             return self.emit(op(*args))

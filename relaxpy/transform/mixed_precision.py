@@ -11,6 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.weights import trailing_weights
 from relaxpy.errors import UsageError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, PrimType, TensorType, TupleType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -209,7 +210,7 @@ class _Narrower(Rebuilder):
             return self._constant(expr)
         found = self._find(self._exact, expr) or self._find(self._rounded, expr)
         if found is None:
-            assert isinstance(expr, Var), "an argument in A-normal form"
+            expr = expect(Var, expr)
             found = self.emit(Astype(self.dtype)(expr), f"{expr.name}_{self.dtype}")
             self._rounded[expr] = found, self.bindings
         return found

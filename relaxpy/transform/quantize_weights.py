@@ -11,6 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.weights import trailing_weights
 from relaxpy.errors import PassError, UsageError
+from relaxpy.ir.accessors import expect, known_dims
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
@@ -284,20 +285,16 @@ class _Quantizer(Rebuilder):
 
     def lookup(self, binding: Binding) -> None:
         """Read rows of codes and scales, and compute floats of them."""
-        take, wanted = binding.value, binding.var.annotation
-        assert isinstance(take, Call), "as was found"
-        assert isinstance(wanted, TensorType), "as was found"
+        take, wanted = expect(Call, binding.value), expect(TensorType, binding.var.annotation)
         scheme, axis, kind, parts = self._parts[self._tables[binding.var]]
         indices, depth = self.use(take.args[1]), _sizes(kind)[axis]
         taken = [
             self.emit(dataclasses.replace(take, args=(part, indices)), f"{binding.var.name}_{name}")
             for name, part in zip(scheme.types(_sizes(kind), axis), parts, strict=True)
         ]
-        given = deduce(indices, self.mod)
-        assert isinstance(given, TensorType), "as was found"
-        assert given.dims is not None, "as was found"
-        program = GlobalVar(self.row_program(scheme, len(given.dims), depth))
-        floats = TensorType((*given.dims, depth), "float32")
+        rows = known_dims(deduce(indices, self.mod))
+        program = GlobalVar(self.row_program(scheme, len(rows), depth))
+        floats = TensorType((*rows, depth), "float32")
         call = Call(CallTIR(), (program, Tuple(tuple(taken))), (floats,), span=binding.span)
         if wanted.dtype != floats.dtype and wanted.dtype is not None:
             rows = self.emit(call, binding.var.name)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.ir.accessors import expect, known_dims
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -293,8 +294,7 @@ class _Realizer(Rebuilder):
 
     def factors(self, call: Call) -> tuple[Codes, Codes]:
         """The codes of both factors."""
-        op = call.op
-        assert isinstance(op, Op), "as was matched"
+        op = expect(Op, call.op)
         pair = [self.moved(arg) for arg in call.args[:2]]
         for codes, spec in zip(pair, op.args, strict=False):
             if codes is None:
@@ -320,8 +320,7 @@ class _Realizer(Rebuilder):
         if lhs.ndim < 2 or rhs.ndim < 2:
             raise _StaysError("it is of a vector")
         column, depth_axis = (0, 1) if isinstance(op, Linear) else (rhs.ndim - 1, rhs.ndim - 2)
-        assert lhs.kind.dims is not None, "as was checked"
-        depth = lhs.kind.dims[-1]
+        depth = known_dims(lhs.kind)[-1]
         for name, codes, axis in (("first", lhs, lhs.ndim - 2), ("second", rhs, column)):
             scalar = self.is_scalar(codes.scale) and self.is_scalar(codes.zero)
             if not scalar and codes.axis != axis:
@@ -356,8 +355,7 @@ class _Realizer(Rebuilder):
         result = Multiply()(value, left, span=call.span)
         for each in bias:
             result = Add()(self.emit(result), self.as_float32(each), span=call.span)
-        wanted = deduce(call, self.mod)
-        assert isinstance(wanted, TensorType), "as the arguments are"
+        wanted = expect(TensorType, deduce(call, self.mod))
         if wanted.dtype in ("float32", None):
             return result
         return Astype(DType(wanted.dtype))(self.emit(result), span=call.span)
@@ -365,8 +363,7 @@ class _Realizer(Rebuilder):
     def factor(self, expr: Expr, codes: Codes, *, is_row: bool) -> Expr:
         """The scales or zero points of a factor of a matrix product, in a shape that meets the product."""
         if self.is_scalar(expr):
-            kind = deduce(expr, self.mod)
-            assert isinstance(kind, TensorType), "as was asked"
+            kind = expect(TensorType, deduce(expr, self.mod))
             return expr if not kind.dims else self.emit(Reshape()(expr, ShapeExpr(())))
         if not is_row:
             return expr
@@ -390,8 +387,7 @@ class _Realizer(Rebuilder):
         return expr if is_float32 else self.emit(Astype(DType("float32"))(expr))
 
     def convolution(self, call: Call) -> Expr:
-        op = call.op
-        assert isinstance(op, Convolution), "as was matched"
+        op = expect(Convolution, call.op)
         lhs, rhs = self.factors(call)
         layouts = op.layouts()
         if any(layout.blocks for layout in layouts):
@@ -462,8 +458,7 @@ class _Realizer(Rebuilder):
     def in_rows(self, call: Call) -> Expr | None:
         """The codes of a matrix whose rows have the scales that `Annotate` computes of them, by a program that does
         both; None for another quantisation."""
-        op, (x, scale, zero) = call.op, call.args
-        assert isinstance(op, Quantize), "as was matched"
+        op, (x, scale, zero) = expect(Quantize, call.op), call.args
         kind = deduce(x, self.mod)
         if not isinstance(kind, TensorType) or kind.dtype != "float32" or len(kind.dims or ()) != 2:
             return None

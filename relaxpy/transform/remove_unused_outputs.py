@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TupleType
 from relaxpy.ir.expr import (
     Call,
@@ -155,8 +156,7 @@ class _Calls(Rewriter):
             and value.op.name in self.kept
         ):
             fields = self.kept[value.op.name]
-            whole = self.rewrite_annotation(node.var.annotation)
-            assert isinstance(whole, TupleType)
+            whole = expect(TupleType, self.rewrite_annotation(node.var.annotation))
             left = [whole.fields[i] for i in fields]
             annotation = left[0] if len(left) == 1 else TupleType(left)
             var = type(node.var)(node.var.name, annotation, span=node.var.span)
@@ -177,9 +177,7 @@ class _Calls(Rewriter):
 
 def _giving(function: Function, fields: tuple[int, ...]) -> Function:
     """Return the function with only these fields as its result."""
-    body, ret = function.body.body, function.ret
-    assert isinstance(body, Tuple)
-    assert isinstance(ret, TupleType)
+    body, ret = expect(Tuple, function.body.body), expect(TupleType, function.ret)
     left = tuple(body.fields[i] for i in fields)
     types = [ret.fields[i] for i in fields]
     result: Expr = left[0] if len(left) == 1 else Tuple(left, span=body.span)

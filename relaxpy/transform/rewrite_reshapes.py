@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.analysis.live_ranges import Liveness, liveness
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -198,8 +198,7 @@ class _Reshapes:
         if binding in self.copies and self.views.get(self.copies[binding][1]) is binding:
             source, target = self.copies[binding]
             call = self.live.ranges[target].call
-            made = target.annotation
-            assert isinstance(made, TensorType)
+            made = tensor_of(target)
             view = View(dtype=str(made.dtype))(source, call.args[0])
             view = dataclasses.replace(view, span=value.span)
             return (VarBinding(target, view, span=binding.span),)

@@ -16,6 +16,7 @@ from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import state
 from relaxpy.analysis.removable import Removable
 from relaxpy.errors import DeduceError
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -222,8 +223,7 @@ class _Simplifier(Rebuilder):
             and isinstance(binding.value, Call)
             and self.has_rules(binding.value.op)
         ):
-            value = self.use(binding.value)
-            assert isinstance(value, Call)
+            value = expect(Call, self.use(binding.value))
             new = self.simpler(binding, value)
         if isinstance(new, (Var, Constant)):
             self.vars[binding.var] = new

@@ -11,6 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.analysis.weights import memory_of, packed_params
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import Call, Constant, Function, Var, VarBinding
 from relaxpy.ir.module import IRModule
@@ -122,9 +123,8 @@ class _Transposer(Rewriter):
             return super().rewrite_Call(node)
         if key not in self.made:
             self.made[key] = self.transposed(weight)
-        assert isinstance(node.op, Linear)
         args = (self.rewrite(node.args[0]), self.made[key])
-        return dataclasses.replace(node, op=Matmul(node.op.out_dtype), args=args)
+        return dataclasses.replace(node, op=Matmul(expect(Linear, node.op).out_dtype), args=args)
 
     def transposed(self, weight: Constant | Var) -> Constant | Var:
         if isinstance(weight, Constant):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.analysis.live_ranges import Liveness, LiveRange, liveness
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import (
     Binding,
@@ -216,7 +217,7 @@ class _Updater:
         source = self.views.get(binding.var)
         if source is None:
             return binding
-        assert isinstance(value, Call)
+        value = expect(Call, value)
         dtype = getattr(value.op, "dtype", "float32")
         view = View(dtype=dtype)(source, value.args[0])
         return VarBinding(

@@ -52,12 +52,10 @@ def test_beside_transformers(tmp_path: Path) -> None:
 
 def test_how_a_text_begins(tmp_path: Path) -> None:
     config: dict[str, Any] = {"decoder_start_token_id": 2, "forced_bos_token_id": None}
-    assert recommended(tmp_path, begin_of=config).begin == (2,)
-    fields = {"forced_bos_token_id": 0, "forced_eos_token_id": 2}
+    assert recommended(tmp_path, config).begin == (2,)
+    with pytest.raises(UsageError, match="decoder_start_token_id must be a token, got 'x'"):
+        recommended(tmp_path, {**config, "decoder_start_token_id": "x"})
+    fields = {"decoder_start_token_id": 2, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
     (tmp_path / "generation_config.json").write_text(json.dumps(fields))
-    found = recommended(tmp_path, begin_of=config)
-    assert (found.begin, found.is_ended) == ((2, 0), True)
-    with pytest.raises(
-        UsageError, match="decoder_start_token_id and forced_bos_token_id are tokens"
-    ):
-        recommended(tmp_path, begin_of={**config, "decoder_start_token_id": "x"})
+    found = recommended(tmp_path, config)
+    assert (found.begin, found.last) == ((2, 0), 2)

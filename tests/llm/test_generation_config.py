@@ -13,8 +13,9 @@ import pytest
 from relaxpy.checkpoints.unread import UnreadWarning
 from relaxpy.errors import UsageError
 from relaxpy.llm import LanguageModel, load
-from relaxpy.llm.generation_config import HARMLESS, NEUTRAL, READ, recommended
+from relaxpy.llm.generation_config import HARMLESS, NEUTRAL, READ, SEARCH, recommended
 from relaxpy.models.loaded import Scheme
+from relaxpy.serve.beams import Beams
 from tests.llm.checkpoints import write_model
 from tests.sweeps import FULL
 
@@ -176,3 +177,45 @@ def test_biases_of_tokens_that_do_not_exist(pair: tuple[Path, LanguageModel, Any
     write(place, {"sequence_bias": [[[3, 320], 1.0]]})
     with pytest.raises(UsageError, match="sequence_bias names token 320"):
         ours(place, model, [5])
+
+
+BART: dict[str, Any] = {
+    "model_type": "bart", "decoder_start_token_id": 2, "forced_eos_token_id": 2, "bos_token_id": 0, "eos_token_id": 2,
+    "pad_token_id": 1, "num_beams": 3, "bad_words_ids": [[7]],
+}  # fmt: skip
+"""A config.json of an older version of transformers."""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None, {"eos_token_id": 2}, {"bos_token_id": 5, "eos_token_id": [2, 4]}, {"decoder_start_token_id": 3, "num_beams": 2},
+        {"decoder_start_token_id": 3, "forced_bos_token_id": 6, "bad_words_ids": [[8], [9, 4]]},
+    ],
+)  # fmt: skip
+def test_a_file_says_all_or_nothing(tmp_path: Path, fields: dict[str, Any] | None) -> None:
+    """config.json stands for a generation_config.json that is missing, and adds nothing to one that is there, as in
+    transformers."""
+    sizes = {"d_model": 4, "vocab_size": 11, "max_position_embeddings": 8}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 1, f"{side}_ffn_dim": 4, f"{side}_attention_heads": 1}
+    transformers.BartForConditionalGeneration(transformers.BartConfig(**sizes)).save_pretrained(
+        tmp_path
+    )
+    (tmp_path / "generation_config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps({**sizes, **BART}))
+    if fields is not None:
+        write(tmp_path, fields)
+    model = transformers.BartForConditionalGeneration.from_pretrained(tmp_path)
+    theirs = model.generation_config
+    found = recommended(tmp_path, {**sizes, **BART}, followed=SEARCH)
+    assert found.beams == (Beams(theirs.num_beams) if theirs.num_beams not in (None, 1) else None)
+    assert (found.first, found.last) == (theirs.forced_bos_token_id, theirs.forced_eos_token_id)
+    assert json.loads(json.dumps(found.sampling.bad_words_ids)) == (theirs.bad_words_ids or [])
+    ends = theirs.eos_token_id
+    assert found.ends == ({*ends} if isinstance(ends, list) else {ends} - {None})
+    start = theirs.decoder_start_token_id
+    assert found.start == (theirs.bos_token_id if start is None else start)
+    if found.start is not None:
+        text = model.generate(torch.tensor([[5, 6]]), max_new_tokens=1, pad_token_id=1)
+        assert text[0, 0] == found.start

@@ -221,3 +221,20 @@ def test_files_of_another_user(
     kept.keep_executable(KEY, relaxpy.VirtualMachine(exe), FACTS)
     monkeypatch.setattr(os, "utime", forbidden)
     assert kept.find_executable(KEY) is not None
+
+
+def test_what_is_kept_is_not_made_again(
+    exe: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path))
+    made: list[Any] = []
+
+    def make() -> tuple[Executable, Any]:
+        made.append(FACTS)
+        return exe, FACTS
+
+    for key, times in ((KEY, 1), (KEY, 1), (KEY[::-1], 2), (None, 3), (None, 4)):
+        machine, facts = kept.kept_or_made(key, make)
+        assert facts == FACTS
+        assert len(made) == times, key
+        assert machine["main"](np.ones(3, np.float32)).numpy().tolist() == [2, 2, 2]

@@ -23,6 +23,7 @@ from relaxpy.backend.cpu.rules.expert_bytes import wanted_expert_tiles
 from relaxpy.backend.cpu.rules.matmul_formula import wanted_formula_tiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.slots import slots_of
+from relaxpy.ir.accessors import expect, tensor_of
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.expr import (
     Binding,
@@ -272,8 +273,7 @@ class _Packer(Rebuilder):
         if not all(self.may_be_packed(fields[packing.param]) for packing in packings):
             return value
         if packed_name not in self.programs:
-            program = self.mod.functions[name]
-            assert isinstance(program, PrimFunc)
+            program = expect(PrimFunc, self.mod.functions[name])
             for packing in packings:
                 program = (
                     with_tiles(program, packing)
@@ -343,8 +343,7 @@ class _Packer(Rebuilder):
         """What a loop captures, packed before it."""
         form = weight, packing
         if form not in loop.packed:
-            annotation = weight.annotation
-            assert isinstance(annotation, TensorType)
+            annotation = tensor_of(weight)
             program = self.program_names.fresh("pack")
             self.programs[program] = pack_program(annotation, packing)
             out = packed_type(annotation, packing)
@@ -364,7 +363,7 @@ class _Packer(Rebuilder):
                 annotation = packed_type(weight.annotation, packing)
                 self.packed_vars[form] = Var(weight.name, annotation, span=weight.span)
             return self.packed_vars[form]
-        assert isinstance(weight, Constant)
+        weight = expect(Constant, weight)
         key = weight, packing
         if key not in self.constants:
             self.constants[key] = Constant.shared(packing.pack(weight.data), span=weight.span)

@@ -10,6 +10,7 @@ from typing import Any
 from relaxpy.analysis.weights import PACKERS
 from relaxpy.backend.cpu.panels import Packing
 from relaxpy.backend.cpu.row_tiles import RowTiles
+from relaxpy.ir.accessors import expect, tensor_of
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.expr import (
     Binding,
@@ -132,8 +133,7 @@ class Packers:
         values: dict[Expr, Value] = {}
 
         def value(var: Var) -> Value:
-            assert isinstance(var.annotation, TensorType)
-            return values.setdefault(var, Value(var.name, var.annotation))
+            return values.setdefault(var, Value(var.name, tensor_of(var)))
 
         *before, last = bindings
         steps: list[Step] = []
@@ -197,7 +197,7 @@ def _needed(values: Sequence[Var], bindings: Sequence[Binding]) -> list[Binding]
 
 def packed_type(annotation: Annotation, layout: Layout) -> TensorType:
     """The type of a packed weight."""
-    assert isinstance(annotation, TensorType)
+    annotation = expect(TensorType, annotation)
     return dataclasses.replace(annotation, shape=layout.packed_shape(known_shape(annotation)))
 
 

@@ -18,6 +18,7 @@ from relaxpy.backend.cuda.library import function_of, place_of, product_of, stor
 from relaxpy.backend.cuda.target import CUDNN, CudaTarget
 from relaxpy.backend.gpu.schedule.matmul import arrange_matmul
 from relaxpy.backend.gpu.schedule.rows import arrange_rows
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Call
@@ -98,10 +99,8 @@ class _Convolution:
 
 def _op(match: Match, product: Pattern) -> Conv2d:
     binding = next(each for each in match.bindings if each.var is match[product])
-    call = binding.value
-    assert isinstance(call, Call)
-    assert isinstance(call.op, Conv2d)
-    return call.op
+    call = expect(Call, binding.value)
+    return expect(Conv2d, call.op)
 
 
 def _kind(dims: tuple[Dim, ...], out: tuple[Dim, ...], axis: int) -> str:

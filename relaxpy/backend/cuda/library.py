@@ -19,6 +19,7 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cuda.target import CudaTarget
 from relaxpy.backend.gpu.launch_args import size_numbers
 from relaxpy.backend.int_expr import int_expr
+from relaxpy.ir.accessors import expect
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.module import BufferParam
 from relaxpy.ir.pattern import Pattern, is_const, is_var
@@ -81,8 +82,7 @@ def library_call(
     sizes = size_numbers(program)
 
     def extent(name: str, axis: int) -> Dim:
-        tensor = program.params[call.places[name]]
-        assert isinstance(tensor, BufferParam)
+        tensor = expect(BufferParam, program.params[call.places[name]])
         return tensor.shape[axis]
 
     products = (product_of([extent(*each) for each in product]) for product in said["numbers"])

@@ -24,6 +24,7 @@ from relaxpy.frontend.jax.weights import held_arrays
 from relaxpy.frontend.missing import refuse
 from relaxpy.frontend.signature import Input, Output
 from relaxpy.ir import Constant, Dim, DType, Expr, IRModule, SymVar, TensorType, Tuple, Var
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.dim import dim_op
 from relaxpy.op import astype
 from relaxpy.op.block_builder import BlockBuilder
@@ -319,8 +320,7 @@ class Importer:
         if isinstance(var, Constant):
             return var
         wanted = TensorType(self.sizes.all(aval.shape), dtype_of(aval, at.span))
-        found = var.annotation
-        assert isinstance(found, TensorType), (at.name, found)
+        found = tensor_of(var)
         if found.dtype != wanted.dtype:
             var = at.emit(astype(var, wanted.dtype or KEY))
         if found.dims is None or tuple(found.dims) != tuple(wanted.dims or ()):

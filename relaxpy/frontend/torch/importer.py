@@ -43,6 +43,7 @@ from relaxpy.ir import (
     TupleGetItem,
     Var,
 )
+from relaxpy.ir.accessors import tensor_of
 from relaxpy.ir.dim import DimOp, dim_op
 from relaxpy.op import astype
 from relaxpy.op.block_builder import BlockBuilder
@@ -626,8 +627,7 @@ class Importer:
         """Bind a tensor. Sizes that only the run knows are defined where they first occur."""
         var = expr if isinstance(expr, Var) else self.builder.emit(expr, name, span=span)
         dtype = dtype_of(value, span)
-        found = var.annotation
-        assert isinstance(found, TensorType), (name, found)
+        found = tensor_of(var)
         if found.dtype is not None and found.dtype != dtype:
             var = self.builder.emit(astype(var, dtype), name, span=span)
         new = [s for s in value.shape if isinstance(s, torch_symint()) and not self._is_known(s)]

@@ -14,9 +14,9 @@ import pytest
 import relaxpy.op
 from relaxpy import nn
 from relaxpy.script import relax as R
-from relaxpy.testing.stubs import stubs, write
+from tests.stubs import stubs, write
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "relaxpy"
 
 
@@ -106,7 +106,7 @@ import numpy as np
 import relaxpy
 from relaxpy import nn
 from relaxpy.script import relax as R
-from relaxpy.testing.stubs import stubs
+from tests.stubs import stubs
 from tests.docs.test_operators import listing, own_operators
 
 texts = stubs()

@@ -1,6 +1,6 @@
 """Stub files (`.pyi`) for the names from the table of operators, for editors and type checkers.
 
-    python -m relaxpy.testing.stubs
+    python -m tests.stubs
 
 writes them (`make stubs`): of `relaxpy.op` and its namespaces, of `R` (`relaxpy.script.relax`), and of `relaxpy.nn.op`.
 They are kept with the source, and a test compares them with the table.
@@ -30,7 +30,7 @@ from relaxpy.script import relax
 from relaxpy.script.dialects.older_words import R_NAMES
 
 HEADER = (
-    '"""Written from the table of operators by `make stubs`; see relaxpy/testing/stubs.py."""\n\n'
+    '"""Written from the table of operators by `make stubs`; see tests/stubs.py."""\n\n'
 )
 WIDTH = 100
 """The longest line of a signature."""
