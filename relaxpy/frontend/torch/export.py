@@ -22,6 +22,7 @@ from relaxpy.frontend.torch.guards import sizes_of
 from relaxpy.frontend.torch.kept_sizes import kept_sizes
 from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.refused import REFUSED
+from relaxpy.frontend.torch.replaced import replaced
 from relaxpy.frontend.torch.table import OPERATORS, READERS
 from relaxpy.ir import IRModule
 
@@ -206,11 +207,8 @@ def users_lines() -> Iterator[None]:
             [frame for frame in frames[first:] if is_users(frame.filename)]
         ) or own(tracer, frames)
 
-    setattr(TracerBase, own.__name__, lines)
-    try:
+    with replaced(TracerBase, own.__name__, lines):
         yield
-    finally:
-        setattr(TracerBase, own.__name__, own)
 
 
 @contextmanager

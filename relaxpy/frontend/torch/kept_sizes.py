@@ -8,15 +8,18 @@ from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
+from relaxpy.frontend.torch.replaced import replaced
+
 
 @contextmanager
 def kept_sizes() -> Iterator[None]:
     """Let calls of these functions keep sizes that vary, while the block runs: `tensor` is of numbers, `linspace`
     takes its steps as an int, `affine_grid` is made of it, `take_along_dim`, `kron` and `fill_diagonal_` read sizes as
-    ints, `einsum` of three tensors chooses an order by them, `tril_indices` counts, and `math.sqrt` is of
-    numbers."""
+    ints, `einsum` of three tensors chooses an order by them, `tril_indices` counts, `math.sqrt` is of numbers, and
+    layers of `nn.Transformer` look whether the values of a mask are a causal one's."""
     import torch
     from torch.backends import opt_einsum
+    from torch.nn.modules import transformer
     from torch.overrides import TorchFunctionMode
 
     class Kept(TorchFunctionMode):
@@ -37,12 +40,20 @@ def kept_sizes() -> Iterator[None]:
     def root(value: Any) -> Any:
         return value**0.5 if isinstance(value, (torch.SymInt, torch.SymFloat)) else own(value)
 
-    setattr(math, own.__name__, root)
-    try:
-        with ordered, Kept():
-            yield
-    finally:
-        setattr(math, own.__name__, own)
+    with (
+        replaced(math, "sqrt", root),
+        replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+        ordered,
+        Kept(),
+    ):
+        yield
+
+
+def _is_said_to_be_causal(
+    mask: Any, is_causal: bool | None = None, size: int | None = None
+) -> bool:
+    """Does the caller say that the mask is causal? Else it is applied as it is, which is right for any values."""
+    return is_causal is True
 
 
 @cache
