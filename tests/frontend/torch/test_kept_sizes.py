@@ -97,3 +97,24 @@ def test_a_causal_mask_of_any_length() -> None:
         x, y = torch.randn(batch, n, 6), torch.randn(batch, m, 6)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x, y), model(x, y), rtol=1e-5, atol=1e-5)
+
+
+def test_margin_losses_are_those_of_eager() -> None:
+    """Of one row and of several; labels end with the first -1."""
+
+    def losses(x: torch.Tensor, label: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            F.multi_margin_loss(x, label, reduction="none"),
+            F.multi_margin_loss(x, label, p=2, margin=0.5, reduction="sum"),
+            *(
+                F.multilabel_margin_loss(x, labels, reduction=each)
+                for each in ("none", "mean", "sum")
+            ),
+        ]
+
+    torch.manual_seed(0)
+    row = torch.randn(5), torch.tensor(2), torch.tensor([2, 1, -1, 0, 3])
+    labels = torch.tensor([[4, -1, 0, 0, 0], [0, 1, 2, 3, 4], [-1, 2, 2, 2, 2]])
+    rows = torch.randn(3, 5), torch.tensor([0, 4, 2]), labels
+    for args in (row, rows):
+        torch.testing.assert_close(relaxpy.compile(losses, *args)(*args), losses(*args))
