@@ -6,11 +6,12 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from relaxpy.frontend.spans import is_users
+from relaxpy.frontend.torch.replaced import replaced
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,11 @@ def comparisons() -> Iterator[list[Comparison]]:
     def truth(size: Any) -> bool:
         return record(sys._getframe(1), "__ne__", size, 0, own["__bool__"](size))
 
-    try:
-        for name in _METHODS:
-            setattr(torch.SymInt, name, compared(name))
-        setattr(torch.SymInt, "__bool__", truth)  # noqa: B010
+    others = {name: compared(name) for name in _METHODS} | {"__bool__": truth}
+    with ExitStack() as stack:
+        for name, method in others.items():
+            stack.enter_context(replaced(torch.SymInt, name, method))
         yield found
-    finally:
-        for name, method in own.items():
-            setattr(torch.SymInt, name, method)
 
 
 def _decided(result: Any) -> bool | None:

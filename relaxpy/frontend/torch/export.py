@@ -22,6 +22,7 @@ from relaxpy.frontend.torch.guards import sizes_of
 from relaxpy.frontend.torch.kept_sizes import kept_sizes
 from relaxpy.frontend.torch.recurrent import whole_layers
 from relaxpy.frontend.torch.refused import REFUSED
+from relaxpy.frontend.torch.replaced import replaced
 from relaxpy.frontend.torch.table import OPERATORS, READERS
 from relaxpy.ir import IRModule
 
@@ -206,19 +207,21 @@ def users_lines() -> Iterator[None]:
             [frame for frame in frames[first:] if is_users(frame.filename)]
         ) or own(tracer, frames)
 
-    setattr(TracerBase, own.__name__, lines)
-    try:
+    with replaced(TracerBase, own.__name__, lines):
         yield
-    finally:
-        setattr(TracerBase, own.__name__, own)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings that torch gives of its own code from the user, and what it logs of guards that it tries."""
-    tried = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = tried.level
-    tried.setLevel(logging.ERROR)
+    """Keep warnings that torch gives of its own code from the user, and what it logs of guards that it tries and of
+    calls that fail: the errors say it, and after some of them another way is tried."""
+    loggers = {
+        logging.getLogger("torch.fx.experimental.symbolic_shapes"): logging.ERROR,
+        logging.getLogger("torch._subclasses.fake_tensor"): logging.CRITICAL,
+    }
+    levels = {logger: logger.level for logger in loggers}
+    for logger, level in loggers.items():
+        logger.setLevel(level)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -229,7 +232,8 @@ def quiet() -> Iterator[None]:
         try:
             yield
         finally:
-            tried.setLevel(level)
+            for logger, level in levels.items():
+                logger.setLevel(level)
 
 
 def as_module(module: Any) -> Any:

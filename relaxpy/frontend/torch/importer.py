@@ -668,12 +668,15 @@ class Importer:
 
     def _own_names(self) -> dict[str, str]:
         """Argument of the decomposed program → its name in the user's."""
-        pairs = zip(
-            self.program.graph_signature.input_specs,
-            self.original.graph_signature.input_specs,
-            strict=True,
+        decomposed, original = (
+            [
+                spec.arg.name
+                for spec in program.graph_signature.input_specs
+                if spec.kind.name != "TOKEN"
+            ]
+            for program in (self.program, self.original)
         )
-        return {here.arg.name: there.arg.name for here, there in pairs}
+        return dict(zip(decomposed, original, strict=True))
 
     def _signature(self, outputs: Sequence[Output]) -> Signature:
         spec = self.original.call_spec

@@ -8,15 +8,19 @@ from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
+from relaxpy.frontend.torch.replaced import replaced
+
 
 @contextmanager
 def kept_sizes() -> Iterator[None]:
     """Let calls of these functions keep sizes that vary, while the block runs: `tensor` is of numbers, `linspace`
     takes its steps as an int, `affine_grid` is made of it, `take_along_dim`, `kron` and `fill_diagonal_` read sizes as
-    ints, `einsum` of three tensors chooses an order by them, `tril_indices` counts, and `math.sqrt` is of
-    numbers."""
+    ints, `einsum` of three tensors chooses an order by them, `tril_indices` counts, `math.sqrt` is of numbers, and
+    layers of `nn.Transformer` look whether the values of a mask are a causal one's. Margin losses are those of eager,
+    too."""
     import torch
     from torch.backends import opt_einsum
+    from torch.nn.modules import transformer
     from torch.overrides import TorchFunctionMode
 
     class Kept(TorchFunctionMode):
@@ -24,6 +28,8 @@ def kept_sizes() -> Iterator[None]:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
+            if func in _losses():
+                return _losses()[func](*args, **kwargs)
             other = _functions().get(func)
             if other is not None and _varies([*args, *kwargs.values()]):
                 found = other(*args, **kwargs)
@@ -37,12 +43,16 @@ def kept_sizes() -> Iterator[None]:
     def root(value: Any) -> Any:
         return value**0.5 if isinstance(value, (torch.SymInt, torch.SymFloat)) else own(value)
 
-    setattr(math, own.__name__, root)
-    try:
-        with ordered, Kept():
-            yield
-    finally:
-        setattr(math, own.__name__, own)
+    def said_to_be_causal(*args: Any) -> bool:
+        return args[1] is True  # else the mask is applied as it is, which is right for any values
+
+    with (
+        replaced(math, "sqrt", root),
+        replaced(transformer, "_detect_is_causal_mask", said_to_be_causal),
+        ordered,
+        Kept(),
+    ):
+        yield
 
 
 @cache
@@ -64,6 +74,47 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.kron: _kron,
         torch.Tensor.kron: _kron,
     }
+
+
+@cache
+def _losses() -> dict[Any, Callable[..., Any]]:
+    """Losses that torch's decompositions do not give as eager does, of any sizes."""
+    from torch.nn import functional
+
+    return {
+        functional.multi_margin_loss: _multi_margin_loss,
+        functional.multilabel_margin_loss: _multilabel_margin_loss,
+    }
+
+
+def _multi_margin_loss(input: Any, *args: Any, **options: Any) -> Any:
+    """Of one row it is a scalar; the decomposition gives (1,), if there is no reduction."""
+    from torch.nn import functional
+
+    found = functional.multi_margin_loss(input, *args, **options)
+    return found.reshape(()) if input.dim() < 2 else found
+
+
+def _multilabel_margin_loss(
+    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    """The labels of a row end before its first -1; the decomposition counts what comes after as the label 0."""
+    import torch
+    from torch.nn import functional
+
+    if size_average is not None or reduce is not None:
+        reduction = functional._Reduction.legacy_get_string(size_average, reduce)
+    x, labels = torch.atleast_2d(input), torch.atleast_2d(target)
+    is_label = (labels == -1).cumsum(1) == 0
+    of_labels = x.gather(1, torch.where(is_label, labels, 0))
+    numbers = torch.arange(x.shape[1], device=x.device)
+    wanted = (torch.where(is_label, labels, -1)[:, :, None] == numbers).any(1)
+    margins = (1 - of_labels[:, :, None] + x[:, None]).clamp(min=0)
+    counted = is_label[:, :, None] & ~wanted[:, None]
+    rows = torch.where(counted, margins, 0).sum((1, 2)) / x.shape[1]
+    if reduction == "none":
+        return rows.reshape(()) if input.dim() < 2 else rows
+    return rows.mean() if reduction == "mean" else rows.sum()
 
 
 def _varies(values: Any) -> bool:

@@ -13,14 +13,17 @@ from relaxpy.frontend.torch.table import OPERATORS, RANDOM
 
 
 def name_of(node: Any) -> str:
-    """The name of a node's operator in the table: `aten.add.Tensor`, `operator.mul`, `higher_order.cond`."""
+    """The name of a node's operator in the table: `aten.add.Tensor`, `operator.mul`, `higher_order.cond`. Of one that
+    torch keeps in order by a token (it prints, or raises), the name of the operator inside."""
     import torch
 
     target = node.target
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        if target.name() != "with_effects":
+            return f"higher_order.{target.name()}"
+        target = node.args[1]
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"higher_order.{target.name()}"
     module = getattr(target, "__module__", "").replace("_operator", "operator")
     return f"{module}.{getattr(target, '__name__', target)}"
 

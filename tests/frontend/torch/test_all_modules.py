@@ -77,11 +77,13 @@ def compared(call: Any, args: Any, kwargs: Any) -> None:
 
 
 def outcome(call: Any, args: Any, kwargs: Any) -> str:
-    """ "" if the results are equal, or the message of a refusal."""
+    """ "" if the results are equal, or the message of a refusal, or what differs."""
     try:
         compared(call, args, kwargs)
     except RelaxError as error:
         return str(error)
+    except AssertionError as error:
+        return f"wrong: {error}"
     return ""
 
 

@@ -126,6 +126,20 @@ def test_missing_operators_are_told_all_at_once() -> None:
     assert f"{__file__}:" in text
 
 
+def test_what_checks_its_results_is_named() -> None:
+    """Torch keeps checks of factorisations in order by a token, which is an argument more."""
+
+    def program(x):
+        return torch.linalg.cholesky(x) + torch.linalg.inv(x)
+
+    with pytest.raises(RelaxError) as caught:
+        relaxpy.from_torch(program, (torch.eye(3),))
+    assert caught.value.code == "torch-operator"
+    assert "linalg_cholesky_ex.default (once" in str(caught.value)
+    assert "linalg_inv_ex.default (once" in str(caught.value)
+    assert "with_effects" not in str(caught.value)
+
+
 def test_derived_sizes_are_expressions_of_their_root() -> None:
     batch = Dim("batch")
     mod, _ = relaxpy.from_torch(

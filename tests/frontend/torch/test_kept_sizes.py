@@ -68,3 +68,53 @@ def test_what_torch_refuses_is_refused() -> None:
 
     with pytest.raises(RelaxError, match="same number of dimensions"):
         relaxpy.compile(function, torch.randn(3, 7))
+
+
+def test_a_causal_mask_of_any_length() -> None:
+    """Layers of `nn.Transformer` look whether a mask is causal, which torch.export refuses."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(6, 2, 11, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).eval()
+    other = torch.nn.TransformerDecoderLayer(6, 2, 11, batch_first=True)
+    decoder = torch.nn.TransformerDecoder(other, 1).eval()
+
+    class Both(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = encoder, decoder
+
+        def forward(self, x, y):
+            mask = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+            seen = self.encoder(x, mask=mask)
+            mask = torch.nn.Transformer.generate_square_subsequent_mask(y.shape[1])
+            return self.decoder(y, seen, tgt_mask=mask)
+
+    model = Both().eval()
+    varies = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    x, y = torch.randn(2, 5, 6), torch.randn(2, 3, 6)
+    compiled = relaxpy.compile(model, x, y, dynamic_shapes=(varies, varies))
+    for batch, n, m in ((2, 5, 3), (1, 7, 11), (3, 1, 1)):
+        x, y = torch.randn(batch, n, 6), torch.randn(batch, m, 6)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, y), model(x, y), rtol=1e-5, atol=1e-5)
+
+
+def test_margin_losses_are_those_of_eager() -> None:
+    """Of one row and of several; labels end with the first -1."""
+
+    def losses(x: torch.Tensor, label: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            F.multi_margin_loss(x, label, reduction="none"),
+            F.multi_margin_loss(x, label, p=2, margin=0.5, reduction="sum"),
+            *(
+                F.multilabel_margin_loss(x, labels, reduction=each)
+                for each in ("none", "mean", "sum")
+            ),
+        ]
+
+    torch.manual_seed(0)
+    row = torch.randn(5), torch.tensor(2), torch.tensor([2, 1, -1, 0, 3])
+    labels = torch.tensor([[4, -1, 0, 0, 0], [0, 1, 2, 3, 4], [-1, 2, 2, 2, 2]])
+    rows = torch.randn(3, 5), torch.tensor([0, 4, 2]), labels
+    for args in (row, rows):
+        torch.testing.assert_close(relaxpy.compile(losses, *args)(*args), losses(*args))
