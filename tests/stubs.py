@@ -29,9 +29,7 @@ from relaxpy.op.function import AnyOperator, function_of, functions, names_below
 from relaxpy.script import relax
 from relaxpy.script.dialects.older_words import R_NAMES
 
-HEADER = (
-    '"""Written from the table of operators by `make stubs`; see tests/stubs.py."""\n\n'
-)
+HEADER = '"""Written from the table of operators by `make stubs`; see tests/stubs.py."""\n\n'
 WIDTH = 100
 """The longest line of a signature."""
 TYPES = ("DTypeLike", "ExprLike", "Operand", "ScalarLike", "ShapeLike", "TensorLike", "TupleLike")

@@ -709,7 +709,9 @@ def test_inputs_and_outputs_of_four_bits(name: str, build: bool) -> None:
             "Gather of int4",
         ),
         (
-            Case("Identity", [np.array([1, -2], ml_dtypes.int2)], domain="", weights=frozenset({0})),
+            Case(
+                "Identity", [np.array([1, -2], ml_dtypes.int2)], domain="", weights=frozenset({0})
+            ),
             "'y0' is of int2",
         ),
         (
