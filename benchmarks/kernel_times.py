@@ -17,8 +17,8 @@ from typing import Any
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import IRModule, ScalarParam
 from relaxpy.runtime.devices.cpu import device, kernels
-from relaxpy.tir.forms.cost import loads, product_flops
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.cost import loads, product_flops
 from relaxpy.transform.base import Pass
 
 Shape = tuple[int, ...]

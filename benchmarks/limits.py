@@ -23,7 +23,7 @@ from relaxpy.op import te
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer import loops
+from relaxpy.tir.programs import loops
 
 SECONDS = 0.02
 """For which a loop is repeated."""

@@ -38,7 +38,7 @@ import json, sys, time
 from pathlib import Path
 import numpy as np
 import relaxpy.runtime as runtime
-from relaxpy.runtime.checkpoint import map_tensors
+from relaxpy.runtime.safetensors import map_tensors
 step, exe, file = sys.argv[1:4]
 def anonymous():
     with open("/proc/self/status") as status:

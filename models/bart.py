@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag
 from relaxpy.models.encoder_decoder import NAMES, EncoderDecoderConfig, both, common_settings
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 _SIZES = {
     "encoder_layers": 12, "encoder_attention_heads": 16, "encoder_ffn_dim": 4096, "decoder_layers": 12,

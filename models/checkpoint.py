@@ -15,7 +15,7 @@ import numpy as np
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.errors import UsageError, wrong_weights
-from relaxpy.runtime.checkpoint import Decoded, Source, weight_files
+from relaxpy.runtime.safetensors import Decoded, Source, weight_files
 
 _MOST = (1 << 31) - 1
 EXTRA_HELP = "pip install 'relaxpy[demo]'"

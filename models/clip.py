@@ -18,7 +18,7 @@ from relaxpy.models.tower_config import (
     picture_fields,
     tower_fields,
 )
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 TOWERS = {"pictures": "vision_model", "texts": "text_model"}
 """The towers, and their names in checkpoints."""

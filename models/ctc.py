@@ -21,7 +21,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import config_fields, read_config, whole
 from relaxpy.models.source_attention import MASKED
 from relaxpy.nn import op
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from relaxpy.ir import DType
 from relaxpy.models.checkpoint import Source, config_fields, flag, positive, read_config, whole
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope
-from relaxpy.runtime.checkpoint import best_layout
+from relaxpy.runtime.safetensors import best_layout
 
 if TYPE_CHECKING:
     from relaxpy.models.vision import VisionConfig

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from relaxpy.models.checkpoint import flag, positive
 from relaxpy.models.tower_config import PictureTowerConfig, picture_fields
 from relaxpy.models.vit import ViTConfig
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from relaxpy.models.vision import SeeingConfig
 from relaxpy.models.vit import ViTConfig
 from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.models.whisper import WhisperConfig
-from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
+from relaxpy.runtime.safetensors import Source, map_tensors, weight_files
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag, whole
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn.rotary import Rope
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 _NAMES = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",

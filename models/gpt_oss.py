@@ -11,7 +11,7 @@ from relaxpy.models.checkpoint import flag, positive, whole
 from relaxpy.models.decoder_config import DecoderConfig, windows_by_layer
 from relaxpy.models.qwen3_moe import experts_of
 from relaxpy.nn.rotary import Rope
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 _ROPE = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,

@@ -24,7 +24,7 @@ from relaxpy.models.vision import SeeingConfig, VisionConfig, renamed
 from relaxpy.narrow import is_mapping
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
-from relaxpy.runtime.checkpoint import Source, best_layout
+from relaxpy.runtime.safetensors import Source, best_layout
 from relaxpy.serve.pictures import PictureShape
 
 TEXTS: Mapping[str, type[DecoderConfig]] = {

@@ -6,7 +6,7 @@ without the compiler.
     logits = decoder.vm["step"](*batch.arguments, caches, *decoder.weights)
 
 The first start compiles the model's functions and packs the checkpoint, which is quantised on the way. Both results are
-kept (`relaxpy.runtime.kept_executables`, `relaxpy.runtime.kept_weights`): the next start maps them, and imports neither
+kept (`relaxpy.runtime.executable_cache`, `relaxpy.runtime.weight_cache`): the next start maps them, and imports neither
 the compiler nor the model. Another checkpoint of the same configuration is packed by the same executable.
 """
 
@@ -29,8 +29,8 @@ from relaxpy.files import tuning_path
 from relaxpy.identity import sources_digest
 from relaxpy.narrow import is_sequence
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine, host_features
-from relaxpy.runtime.checkpoint import Decoded, Source, Tensors
-from relaxpy.runtime.kept_executables import kept_or_made
+from relaxpy.runtime.executable_cache import kept_or_made
+from relaxpy.runtime.safetensors import Decoded, Source, Tensors
 from relaxpy.runtime.tensor import Array
 from relaxpy.serve.pictures import PictureShape, picture_shape_of
 from relaxpy.serve.sources import SourceShape

@@ -18,7 +18,7 @@ from relaxpy.checkpoints import Checkpoint, open_checkpoint
 from relaxpy.errors import UsageError
 from relaxpy.models.loaded import Scheme, identity_of, kept_or_built, source_of
 from relaxpy.runtime import Executable, PackedWeights, VirtualMachine
-from relaxpy.runtime.checkpoint import Tensors
+from relaxpy.runtime.safetensors import Tensors
 
 _FLOATS = Scheme(bits=None)
 _NARROW = ("bfloat16", "float16")

@@ -16,7 +16,7 @@ from relaxpy.models.checkpoint import flag, whole
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig, both
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 WINDOW = 480_000
 """The most samples that are encoded at once, 30 seconds: the model was trained with no more."""

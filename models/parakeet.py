@@ -26,7 +26,7 @@ from relaxpy.models.source_attention import MASKED
 from relaxpy.narrow import is_mapping
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 HOP, WINDOW, TRANSFORM = 160, 400, 512
 """Samples from one frame of features to the next, of a frame, and of its transform, in whose middle it is."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from relaxpy.models.checkpoint import positive, whole
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.nn.rotary import Rope
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

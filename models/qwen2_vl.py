@@ -22,7 +22,7 @@ from relaxpy.narrow import is_list, is_mapping
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
 from relaxpy.nn.rotary import Rope, rotate
-from relaxpy.runtime.checkpoint import Source, best_layout
+from relaxpy.runtime.safetensors import Source, best_layout
 from relaxpy.serve.pictures import PictureShape
 
 _VISION = {

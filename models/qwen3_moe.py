@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag, whole
 from relaxpy.models.qwen3 import Qwen3Config
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

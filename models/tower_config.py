@@ -15,7 +15,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import Source, config_fields, flag, positive, read_config, whole
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.nn.mlp import activation
-from relaxpy.runtime.checkpoint import best_layout
+from relaxpy.runtime.safetensors import best_layout
 
 _SIZES = "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"
 _MOST = 1 << 20

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from relaxpy.models.encoder_decoder import both
 from relaxpy.models.tower_config import PictureModelConfig, PictureTowerConfig, picture_fields
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

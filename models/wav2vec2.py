@@ -23,7 +23,7 @@ from relaxpy.models.ctc import CtcConfig, both, mask, score_bias
 from relaxpy.narrow import is_sequence
 from relaxpy.nn import op
 from relaxpy.nn.mlp import activation
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 _WEIGHT_NORMS = {
     "g": ("weight_g", "parametrizations.weight.original0"),

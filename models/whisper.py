@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import flag, whole
 from relaxpy.models.encoder_decoder import NAMES, EncoderDecoderConfig, both, common_settings
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,10 @@ _PUBLIC = {
 """Public name → module that defines it."""
 
 _PROVIDERS = {
-    "bytes_moved": "relaxpy.tir.forms.cost",
+    "bytes_moved": "relaxpy.tir.recognise.cost",
     "call_function": "relaxpy.build.first_call",
     "call_module": "relaxpy.build.first_call",
-    "flops": "relaxpy.tir.forms.cost",
+    "flops": "relaxpy.tir.recognise.cost",
     "gradient": "relaxpy.build.derivatives",
     "function_of_module": "relaxpy.build.first_call",
     "html": "relaxpy.script.highlight",
@@ -98,10 +98,10 @@ _PROVIDERS = {
     "prove": "relaxpy.shape.prove",
     "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
-    "read_before_written": "relaxpy.tir.forms.unset",
+    "read_before_written": "relaxpy.tir.recognise.unset",
     "types_of_module": "relaxpy.build.data_types",
-    "unset_outputs": "relaxpy.tir.forms.unset",
-    "work": "relaxpy.tir.forms.cost",
+    "unset_outputs": "relaxpy.tir.recognise.unset",
+    "work": "relaxpy.tir.recognise.cost",
 }
 """Service of the IR's nodes → module that implements it."""
 

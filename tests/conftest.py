@@ -40,7 +40,7 @@ gc.disable()
 
 WHOLE_PROGRAMS = (
     *("cli", "docs", "e2e", "fuzz", "models", "op", "backend", "build", "hostile", "testing", "explain", "device_emulation"),
-    *("benchmarks", "embedded", "llm", "nn", "serve", "server", "tir/lowering", "tir/numerics", "tir/writer"),
+    *("benchmarks", "embedded", "llm", "nn", "serve", "server", "tir/lowering", "tir/numerics", "tir/programs"),
 )  # fmt: skip
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 

@@ -260,7 +260,7 @@ def _declared(tree: ast.Module) -> list[str]:
 
 
 def main() -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[1] / "relaxpy"
     for path in write(root):
         sys.stdout.write(f"{path}\n")
 

@@ -148,9 +148,9 @@ ATTRIBUTES = {
     "relaxpy/script/parser_module.py ModuleParser": 18,
     "relaxpy/serve/client.py EngineClient": 13,
     "relaxpy/server/answer_parser.py AnswerParser": 16,
-    "relaxpy/tir/writer/paged_attention.py _Row": 19,
-    "relaxpy/tir/writer/recurrent.py Row": 16,
-    "relaxpy/tir/writer/sampling.py _Draw": 13,
+    "relaxpy/tir/programs/paged_attention.py _Row": 19,
+    "relaxpy/tir/programs/recurrent.py Row": 16,
+    "relaxpy/tir/programs/sampling.py _Draw": 13,
     "relaxpy/transform/quantize_weights.py _Quantizer": 13,
     "relaxpy/train/step.py Step": 13,
 }

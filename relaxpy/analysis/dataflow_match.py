@@ -496,7 +496,7 @@ def _no_spread(dim: Dim | EllipsisType | None) -> Dim | None:
 def _kind(program: TensorProgram) -> int:
     """The pattern kind of a program."""
     # Imported here: it needs the compiler, which the parser (a user of this file) does not.
-    from relaxpy.tir.forms.pattern_kind import pattern_kind
     from relaxpy.tir.prim_func import PrimFunc
+    from relaxpy.tir.recognise.pattern_kind import pattern_kind
 
     return pattern_kind(expect(PrimFunc, program))

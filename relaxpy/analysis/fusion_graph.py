@@ -30,9 +30,9 @@ from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.bounds import assumed
 from relaxpy.shape.prove import prove
-from relaxpy.tir.forms.cost import length
-from relaxpy.tir.forms.pattern_kind import PatternKind, analyse_pattern
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.cost import length
+from relaxpy.tir.recognise.pattern_kind import PatternKind, analyse_pattern
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Node:
     times: Counter[int] = field(default_factory=Counter[int])
     """As how many arguments of its program the nodes' values are passed."""
     length: int = 0
-    """Length of its program (`relaxpy.tir.forms.cost.length`)."""
+    """Length of its program (`relaxpy.tir.recognise.cost.length`)."""
     escapes: bool = False
     """The whole value is used outside the block. Never true for a field of a program's results."""
 

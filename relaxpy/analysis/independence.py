@@ -17,11 +17,11 @@ from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, constant_of
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.tir.forms.rows import rows_of
+from relaxpy.tir.programs.loops import int64
+from relaxpy.tir.recognise.rows import rows_of
 from relaxpy.tir.schedule import with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 Loop = Any
 
@@ -54,7 +54,7 @@ def in_order(func: Any) -> Any:
 
 
 def rows_at_once(func: Any) -> Any:
-    """Return the function with those loops over rows (`relaxpy.tir.forms.rows`) made parallel that are proved to be
+    """Return the function with those loops over rows (`relaxpy.tir.recognise.rows`) made parallel that are proved to be
     independent. All other loops stay unchanged."""
     loops = {loop.loop_var for rows in rows_of(func) for loop in rows.loops}
 

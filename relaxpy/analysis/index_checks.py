@@ -20,11 +20,11 @@ from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.allowed import OUT_OF_RANGE, REQUIRE_MEMORY
-from relaxpy.tir.forms.stages import is_choice
+from relaxpy.tir.programs.loops import int64
+from relaxpy.tir.recognise.stages import is_choice
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.types import Expr, Stmt
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 Load = tvm.ir.TensorLoad
 

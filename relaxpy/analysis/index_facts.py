@@ -17,11 +17,11 @@ from relaxpy.shape.prove import holds
 from relaxpy.tir.analyzer import VarTable, unproved_beyond_64_bits
 from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.nodes import DIVISIONS, dtype_of
+from relaxpy.tir.programs.loops import int64
 from relaxpy.tir.ranges import Ranges
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.types import Expr
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 from relaxpy.tir.written import written_buffers
 
 Load = tvm.ir.TensorLoad

@@ -29,7 +29,7 @@ CODE = "wf-prim-func-call"
 
 
 @dataclass(frozen=True)
-class _Given:
+class _Argument:
     """A value that a call passes: an argument, or an output that it allocates (without `expr`)."""
 
     what: str
@@ -51,13 +51,13 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Handover:
+class _CallSignature:
     """The arguments and outputs of a call, next to the parameters of its tensor program."""
 
     name: str
     params: tuple[BufferParam | ScalarParam, ...]
     """Parameters of the program."""
-    tensors: Sequence[_Given]
+    tensors: Sequence[_Argument]
     """Values for the buffers, in order."""
     scalars: Sequence[PrimType]
     """Values for the scalars, in order."""
@@ -107,7 +107,7 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
     if program.opaque:
         return []
     try:
-        handover = _handover(call, callee.name, program, mod)
+        signature = _call_signature(call, callee.name, program, mod)
     except DeduceError as error:
         return [VerifyError(CODE, error.message, span=error.span or call.span, notes=error.notes)]
     if read := _read_before_written(call, program):
@@ -119,12 +119,12 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
             help="begin with a value: T.init(), or a store before; R.call_tir_inplace updates a tensor that there is",
         )
         return [error.show(f"{callee.name} is defined here", program.span)]
-    if handover.always_fits:
+    if signature.always_fits:
         return []
     takes = f"{callee.name} takes ({', '.join(map(_show, program.params))})"
     if program.span is not None:
         takes = f"{callee.name} is defined here"
-    return [error.show(takes, program.span) for error in _compare(handover)]
+    return [error.show(takes, program.span) for error in _compare(signature)]
 
 
 def _read_before_written(call: Call, program: TensorProgram) -> str | None:
@@ -148,13 +148,13 @@ def _always_fits(
     """Do these values fit such a program at every call? Cached, since the layers of a model and several passes repeat
     the question.
     """
-    call = _Handover("", params, [_Given("", each, "") for each in tensors],
+    call = _CallSignature("", params, [_Argument("", each, "") for each in tensors],
                      [PrimType("int64", value) for value in scalars], None)  # fmt: skip
     with assuming_nothing():
         return not _compare(call) and _is_proved(call)
 
 
-def _is_proved(call: _Handover) -> bool:
+def _is_proved(call: _CallSignature) -> bool:
     """Are all ranks, dtypes and dimensions proved to be those of the program's parameters?"""
     bound = _bound(call)
     in_shapes = {var for p in call.buffers for dim in p.shape for var in dim.vars}
@@ -184,22 +184,22 @@ def needed_types(call: Call, mod: IRModule) -> NeededTypes | None:
     new call. The call must have no errors (`check_prim_func_call`)."""
     callee = expect(GlobalVar, call.args[0])
     program = expect(TensorProgram, mod.functions[callee.name])
-    handover = _handover(call, callee.name, program, mod)
-    if handover.always_fits:
+    signature = _call_signature(call, callee.name, program, mod)
+    if signature.always_fits:
         return None
-    bound = _bound(handover)
-    patterns = [TensorType(p.shape, p.dtype) for p in handover.buffers]
-    in_shapes = {var for p in handover.buffers for dim in p.shape for var in dim.vars}
+    bound = _bound(signature)
+    patterns = [TensorType(p.shape, p.dtype) for p in signature.buffers]
+    in_shapes = {var for p in signature.buffers for dim in p.shape for var in dim.vars}
     scalars = [
         PrimType(scalar.dtype, SymVar(param.name))
         if scalar.value is None and param.var in in_shapes
         else None
-        for param, scalar in zip(handover.variables, handover.scalars, strict=True)
+        for param, scalar in zip(signature.variables, signature.scalars, strict=True)
     ]
-    named = [_named(p, g) for p, g in zip(patterns, handover.tensors, strict=True)]
+    named = [_named(p, g) for p, g in zip(patterns, signature.tensors, strict=True)]
     if any(scalars) or any(named):
         return _needed(call, scalars, named, mod)
-    if _is_proved(handover):
+    if _is_proved(signature):
         return None
     wanted = [substitute(pattern, bound) for pattern in patterns]
     return _needed(call, scalars, wanted, mod)
@@ -237,7 +237,7 @@ def _needed(
     return NeededTypes(tuple(args), tuple(outputs))
 
 
-def _named(pattern: TensorType, given: _Given) -> TensorType | None:
+def _named(pattern: TensorType, given: _Argument) -> TensorType | None:
     """The type of a tensor with symbols for its unknown sizes; None if everything is known."""
     actual = given.annotation
     if isinstance(actual, TensorType) and actual.dims is not None and actual.dtype is not None:
@@ -263,21 +263,21 @@ def places_of(call: Call) -> Sequence[int]:
     return (-1,) * len(call.ty_args)
 
 
-def _handover(call: Call, name: str, program: TensorProgram, mod: IRModule) -> _Handover:
+def _call_signature(call: Call, name: str, program: TensorProgram, mod: IRModule) -> _CallSignature:
     """Raises DeduceError where an argument has no annotation."""
     inputs = [(arg, deduce(arg, mod)) for arg in _arguments(call)]
     lowered = isinstance(call.op, CallDPS)
     given = [
-        _Given(f"argument {i}", annotation, "args" if lowered else f"args.{i - 1}", arg)
+        _Argument(f"argument {i}", annotation, "args" if lowered else f"args.{i - 1}", arg)
         for i, (arg, annotation) in enumerate(inputs, 1)
         if not isinstance(annotation, PrimType)
     ]
     places = places_of(call)
     outputs = [out for out, i in zip(call.ty_args, places, strict=False) if i == -1]
     given += [
-        _Given(f"output {i}", annotation, f"out_ty.{call.ty_args.index(annotation)}")
+        _Argument(f"output {i}", annotation, f"out_ty.{call.ty_args.index(annotation)}")
         if len(call.ty_args) > 1
-        else _Given("the output", annotation, "out_ty")
+        else _Argument("the output", annotation, "out_ty")
         for i, annotation in enumerate(outputs, 1)
     ]
     scalars = [a for _, a in inputs if isinstance(a, PrimType)]
@@ -287,10 +287,10 @@ def _handover(call: Call, name: str, program: TensorProgram, mod: IRModule) -> _
         and not isinstance(call.op, CallDPS)
     ):
         scalars += [PrimType("int64", dim) for dim in call.args[2].dims]
-    return _Handover(name, program.params, given, scalars, call.span)
+    return _CallSignature(name, program.params, given, scalars, call.span)
 
 
-def _compare(call: _Handover) -> list[VerifyError]:
+def _compare(call: _CallSignature) -> list[VerifyError]:
     name, given, scalars = call.name, call.tensors, call.scalars
     buffers, variables = call.buffers, call.variables
     if len(buffers) != len(given):
@@ -345,7 +345,7 @@ def _compare(call: _Handover) -> list[VerifyError]:
     ]
 
 
-def _bound(call: _Handover) -> dict[SymVar, Dim]:
+def _bound(call: _CallSignature) -> dict[SymVar, Dim]:
     """The program's symbols in terms of the caller's, as far as these follow from known dimensions."""
     bound: dict[SymVar, Dim] = {
         param.var: scalar.value

@@ -18,11 +18,11 @@ from relaxpy.ir.expr import Binding, Call, Expr, GlobalVar, ShapeExpr, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
-from relaxpy.tir.forms.attention import AttentionForm, attention_of, is_as_efficient
-from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
 from relaxpy.tir.fuse import Step, Value, fuse_programs
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer.loops import constant
+from relaxpy.tir.programs.loops import constant
+from relaxpy.tir.recognise.attention import AttentionForm, attention_of, is_as_efficient
+from relaxpy.tir.recognise.matmul import MatmulForm, matmul_of
 
 
 class Relayouts:

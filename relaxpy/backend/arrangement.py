@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relaxpy.tir.programs.loops import Buffer
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer
 
 
 @dataclass(frozen=True)

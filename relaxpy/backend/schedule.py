@@ -27,6 +27,7 @@ from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.target import Target
 from relaxpy.tir.lowering.workspace import Launches, handed_on, lifted, not_given, with_given
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs.loops import Buffer
 from relaxpy.tir.schedule import (
     FINISHED,
     asserts,
@@ -35,7 +36,6 @@ from relaxpy.tir.schedule import (
     with_initial_values,
 )
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer
 
 
 @dataclass(frozen=True, slots=True)

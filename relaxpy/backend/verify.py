@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.errors import BuildError
-from relaxpy.tir.forms import stages as s
+from relaxpy.tir.programs.loops import ABOUT, AGAIN, Expr, Stmt, constant
+from relaxpy.tir.recognise import stages as s
 from relaxpy.tir.schedule import has_parallel_loop
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.loops import ABOUT, AGAIN, Expr, Stmt, constant
 
 STACK_BYTES = 1024
 """Smaller allocations are on the stack and cost nothing."""

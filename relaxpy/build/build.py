@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.slots import call_of, program_slots, slots_of
 from relaxpy.build.build_cache import BuildCache
+from relaxpy.build.cached_builds import find, keep, key_of
 from relaxpy.build.codegen import Program, generate
-from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import (
     CompiledKernel,
     Progress,

@@ -4,7 +4,7 @@
     <folder>/v2/usage           a line a build: hits and misses
 
 An entry's name is its key, a SHA-256 of everything that its data depends on (computed by `relaxpy.build.kernels` and
-`relaxpy.build.kept_builds`). So entries are never stale and never change, and builds in any number of processes read
+`relaxpy.build.cached_builds`). So entries are never stale and never change, and builds in any number of processes read
 and write one folder without locks. An entry is written to a temporary file and moved into place. An entry that is
 truncated, damaged or misnamed fails its checksum; it is deleted and rebuilt.
 

@@ -10,7 +10,7 @@ from relaxpy.checkpoints.gguf import is_gguf
 from relaxpy.errors import UsageError
 from relaxpy.files import open_regular
 from relaxpy.narrow import is_mapping
-from relaxpy.runtime.checkpoint import read_json
+from relaxpy.runtime.safetensors import read_json
 
 CONFIG_FILE = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"

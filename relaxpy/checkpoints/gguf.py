@@ -27,7 +27,7 @@ from relaxpy.checkpoints.stored import Coded, Floats, Stored, row_count
 from relaxpy.errors import UsageError
 from relaxpy.files import open_regular
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.checkpoint import lfs_problem
+from relaxpy.runtime.safetensors import lfs_problem
 from relaxpy.runtime.tensor import Array
 
 MAGIC = b"GGUF"

@@ -30,8 +30,8 @@ from relaxpy.checkpoints.tokenizer_file import LLM_HELP
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.files import given_path, kept_folder, write_text
 from relaxpy.narrow import is_mapping
-from relaxpy.runtime.checkpoint import WEIGHTS_FILE, read_json, shards_of
 from relaxpy.runtime.inspect.units import shown
+from relaxpy.runtime.safetensors import WEIGHTS_FILE, read_json, shards_of
 
 _NAME = re.compile(
     r"(?P<owner>[A-Za-z0-9][\w.-]*)/(?P<model>[\w.-]*[A-Za-z][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<file>[\w./-]+))?"

@@ -15,7 +15,7 @@ from relaxpy.checkpoints.stored import Checkpoint, Floats, Stored
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.files import given_path
-from relaxpy.runtime.checkpoint import map_tensors, weight_files
+from relaxpy.runtime.safetensors import map_tensors, weight_files
 from relaxpy.runtime.tensor import Array
 
 _HEADS: Mapping[str, tuple[str, ...]] = {

@@ -31,7 +31,7 @@ from relaxpy.checkpoints.stored import Checkpoint, Stored
 from relaxpy.codes import Codes
 from relaxpy.errors import UsageError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.checkpoint import WEIGHTS_FILE
+from relaxpy.runtime.safetensors import WEIGHTS_FILE
 from relaxpy.runtime.tensor import Array
 
 _LINEAR = re.compile(

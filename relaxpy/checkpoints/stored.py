@@ -13,7 +13,7 @@ import numpy as np
 
 from relaxpy.codes import Codes
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.checkpoint import Decoded
+from relaxpy.runtime.safetensors import Decoded
 from relaxpy.runtime.tensor import Array
 
 _CHUNK = 1 << 21

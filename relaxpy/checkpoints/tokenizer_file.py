@@ -12,7 +12,7 @@ from typing import Any
 from relaxpy.checkpoints.config_file import CONFIG_FILE
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.runtime.checkpoint import parse_json, read_text
+from relaxpy.runtime.safetensors import parse_json, read_text
 
 LLM_HELP = "pip install 'relaxpy[llm]'"
 """The command that installs what language models read: safetensors, tokenizers, jinja2 and huggingface_hub."""

@@ -51,8 +51,8 @@ from relaxpy.runtime.inspect.build_report import BuildReport
 from relaxpy.script.printer import print_expr, print_module
 from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
-from relaxpy.tir.forms import cost
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise import cost
 from relaxpy.transform import ConvertLayout, FuseOps
 from relaxpy.transform.base import Pass, PassContext, Sequential
 from relaxpy.transform.buffer_limit import buffer_limit

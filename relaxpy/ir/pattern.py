@@ -295,7 +295,7 @@ def is_call_tir(
     kind: int | Iterable[int] | None = None,
 ) -> Pattern:
     """A pattern that matches a `call_tir`. `program` is a name, or a tensor program with the same loops. `args` are
-    patterns of the tensors. `kind` is one or several pattern kinds (`relaxpy.tir.forms.pattern_kind.PatternKind`),
+    patterns of the tensors. `kind` is one or several pattern kinds (`relaxpy.tir.recognise.pattern_kind.PatternKind`),
     determined by analysing the program."""
     kinds = None if kind is None else frozenset([kind] if isinstance(kind, int) else kind)
     return CallTIRPattern(program, None if args is None else tuple(map(as_pattern, args)), kinds)

@@ -27,7 +27,7 @@ from relaxpy.checkpoints.tokenizer_file import LLM_HELP
 from relaxpy.errors import Source, UsageError
 from relaxpy.llm.checkpoint_files import optional_json
 from relaxpy.narrow import is_list, is_mapping, is_sequence
-from relaxpy.runtime.checkpoint import read_text
+from relaxpy.runtime.safetensors import read_text
 
 SECONDS = 10.0
 """The most time that a template may take."""

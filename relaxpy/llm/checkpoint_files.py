@@ -7,7 +7,7 @@ from typing import Any
 
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_mapping
-from relaxpy.runtime.checkpoint import read_json
+from relaxpy.runtime.safetensors import read_json
 
 
 def optional_json(path: Path) -> dict[str, Any]:

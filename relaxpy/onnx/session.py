@@ -17,12 +17,12 @@ from relaxpy.frontend.onnx.element_types import NAMES
 from relaxpy.frontend.onnx.model import read_model
 from relaxpy.narrow import is_sequence, is_tuple
 from relaxpy.onnx import errors
-from relaxpy.onnx.kept_sessions import KeptSession, key_of
 from relaxpy.onnx.options import PROVIDER, RunOptions, SessionOptions, next_seed
+from relaxpy.onnx.session_key import KeptSession, key_of
 from relaxpy.onnx.values import IOBinding, OrtValue, dtype_named, type_name
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.dtype import to_numpy
-from relaxpy.runtime.kept_executables import find_executable, keep_executable
+from relaxpy.runtime.executable_cache import find_executable, keep_executable
 
 if TYPE_CHECKING:
     from relaxpy.frontend.onnx.importer import Imported

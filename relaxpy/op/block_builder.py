@@ -323,7 +323,7 @@ class BlockBuilder:
 
     def call_te(self, func: Any, *args: Any, name: str | None = None, **kwargs: Any) -> Call:
         """Make a tensor program with `func`, which gets te tensors; return a call of it. `args` are expressions."""
-        from relaxpy.tir.writer.te_call import te_program
+        from relaxpy.tir.programs.te_call import te_program
 
         annotations = [deduce(as_expr(arg), self._current()) for arg in args]
         program, out_ty, tir_vars = te_program(func, annotations, kwargs)

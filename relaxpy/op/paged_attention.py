@@ -156,7 +156,7 @@ class PagedAttention(Op):
         starts: te.Tensor, tables: te.Tensor, lengths: te.Tensor, sinks: te.Tensor | None,
         key_scales: te.Tensor | None, value_scales: te.Tensor | None, bias: te.Tensor | None,
     ) -> te.Tensor:  # fmt: skip
-        from relaxpy.tir.writer import paged_attention as program
+        from relaxpy.tir.programs import paged_attention as program
 
         window, cap = self.window_size or 0, self.soft_cap or 0.0
         scoring = program.Scoring(

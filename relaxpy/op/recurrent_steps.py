@@ -142,7 +142,7 @@ class RecurrentSteps(Op):
         peepholes: te.Tensor | None = None, projection: te.Tensor | None = None,
         lengths: te.Tensor | None = None,
     ) -> Sequence[te.Tensor]:  # fmt: skip
-        from relaxpy.tir.writer import recurrent as program
+        from relaxpy.tir.programs import recurrent as program
 
         operands = program.Operands(
             inputs, weight, initial_h, initial_c, bias, peepholes, projection, lengths

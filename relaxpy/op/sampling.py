@@ -73,7 +73,7 @@ class MultinomialFromUniform(Op):
         uniform_sample: te.Tensor,
         sample_indices: te.Tensor,
     ) -> te.Tensor:
-        from relaxpy.tir.writer.scan import scan
+        from relaxpy.tir.programs.scan import scan
 
         batch, size = te.dims(prob)
         wide = wide_dtype(DType(str(prob.dtype)))
@@ -206,7 +206,7 @@ class ProcessLogits(Op):
         return TensorType(None, DType("float32"), 2)
 
     def legalize(self, out: KnownTensor, *given: te.Tensor) -> te.Tensor:
-        from relaxpy.tir.writer.sampling import process_logits
+        from relaxpy.tir.programs.sampling import process_logits
 
         logits, tokens, biases, histories, prompts, *penalties, masks = given
         return process_logits(
@@ -301,7 +301,7 @@ class SampleFromLogits(Op):
         return TensorType(None, DType("int64"), 1)
 
     def legalize(self, out: KnownTensor, logits: te.Tensor, *options: te.Tensor) -> te.Tensor:
-        from relaxpy.tir.writer.sampling import sample_from_logits
+        from relaxpy.tir.programs.sampling import sample_from_logits
 
         return sample_from_logits(logits, options, te.dims(logits), UNIT_BITS, FRACTION_BITS)
 
@@ -437,7 +437,7 @@ class RandomUniform(Op):
     def legalize(
         self, out: KnownTensor, seeds: te.Tensor, streams: te.Tensor, positions: te.Tensor
     ) -> te.Tensor:
-        from relaxpy.tir.writer.random import random_uniform
+        from relaxpy.tir.programs.random import random_uniform
 
         return random_uniform(seeds, streams, positions, out.dims, self.dtype)
 

@@ -70,7 +70,7 @@ class Scan(Op):
         return TensorType(None, self.dtype or data.dtype, 1 if self.axis is None else data.ndim)
 
     def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
-        from relaxpy.tir.writer.scan import scan
+        from relaxpy.tir.programs.scan import scan
 
         shape, axis = te.dims(data), self.axis
         axis = None if axis is None else axis % len(shape)

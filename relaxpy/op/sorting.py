@@ -1,4 +1,4 @@
-"""Sorting along an axis, by the tensor program of `relaxpy.tir.writer.sort`. The sort is stable. NaN is the greatest
+"""Sorting along an axis, by the tensor program of `relaxpy.tir.programs.sort`. The sort is stable. NaN is the greatest
 value (last in ascending order, first in descending); bools sort as 0 and 1."""
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def sorted_along(
 ) -> list[te.Tensor]:
     """`x` sorted along `axis` (with `values`), and the sorting indices (with `order`, a dtype); the `first` elements of
     each row, or all."""
-    from relaxpy.tir.writer.sort import sort_rows
+    from relaxpy.tir.programs.sort import sort_rows
 
     shape = te.dims(x)
     places = None if order is None else str(order)

@@ -1,5 +1,5 @@
 """The vocabulary of `legalize`: tensor expressions (`relaxpy.tir.te`), functions of one element
-(`relaxpy.tir.numerics.scalar`), statements for every row (`relaxpy.tir.writer.rows`), and access to the arguments'
+(`relaxpy.tir.numerics.scalar`), statements for every row (`relaxpy.tir.programs.rows`), and access to the arguments'
 dimensions. Loaded at first use, so that importing the operators does not import TVM."""
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from relaxpy.ir.known import KnownShape
 
 if TYPE_CHECKING:
     from relaxpy.tir.numerics.scalar import *  # noqa: F403
+    from relaxpy.tir.programs.rows import cell as cell
+    from relaxpy.tir.programs.rows import known as known
+    from relaxpy.tir.programs.rows import rows as rows
+    from relaxpy.tir.programs.rows import scratch as scratch
+    from relaxpy.tir.programs.serial import serial as serial
     from relaxpy.tir.te import *  # noqa: F403
-    from relaxpy.tir.writer.rows import cell as cell
-    from relaxpy.tir.writer.rows import known as known
-    from relaxpy.tir.writer.rows import rows as rows
-    from relaxpy.tir.writer.rows import scratch as scratch
-    from relaxpy.tir.writer.serial import serial as serial
 
 
 def _modules() -> tuple[ModuleType, ...]:
     from relaxpy.tir import te
     from relaxpy.tir.numerics import scalar
-    from relaxpy.tir.writer import rows, serial
+    from relaxpy.tir.programs import rows, serial
 
     return scalar, te, rows, serial
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relaxpy.runtime.call_state import CallState as CallState
-    from relaxpy.runtime.checkpoint import Source as Source
     from relaxpy.runtime.device import Device as Device
     from relaxpy.runtime.device import cpu as cpu
     from relaxpy.runtime.devices.queue import Queue as Queue
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
     from relaxpy.runtime.host.threads import set_num_threads as set_num_threads
     from relaxpy.runtime.library import register_function as register_function
     from relaxpy.runtime.library import register_library as register_library
+    from relaxpy.runtime.pack import PackedWeights as PackedWeights
     from relaxpy.runtime.packed_tensor import PackedTensor as PackedTensor
+    from relaxpy.runtime.safetensors import Source as Source
     from relaxpy.runtime.tensor import Shape as Shape
     from relaxpy.runtime.tensor import Tensor as Tensor
     from relaxpy.runtime.vm import VirtualMachine as VirtualMachine
-    from relaxpy.runtime.weights import PackedWeights as PackedWeights
 
 _PUBLIC = {
     "CallState": "call_state",
@@ -38,10 +38,10 @@ _PUBLIC = {
     "Executable": "executable",
     "Function": "function",
     "PackedTensor": "packed_tensor",
-    "PackedWeights": "weights",
+    "PackedWeights": "pack",
     "Queue": "devices.queue",
     "Shape": "tensor",
-    "Source": "checkpoint",
+    "Source": "safetensors",
     "Tensor": "tensor",
     "VirtualMachine": "vm",
     "cpu": "device",

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.devices.apart import apart
+from relaxpy.runtime.devices.aliasing import apart
 from relaxpy.runtime.devices.base import DeviceError, Graph, Launcher
 from relaxpy.runtime.devices.tensor import DeviceTensor
 

@@ -69,7 +69,7 @@ def _with_launch(digest: str, launch: Sequence[IntExpr]) -> str:
 
 def require_fit(info: KernelInfo, args: Sequence[Any]) -> None:
     """Compares arguments, including their sizes, with the parameters of a kernel. For a tensor without memory, only
-    type and shape count (`relaxpy.runtime.line_functions.shown`).
+    type and shape count (`relaxpy.runtime.emit_functions.shown`).
 
     Raises: RuntimeCheckError (`check`).
     """

@@ -5,8 +5,8 @@ here, once per function:
 
 * heap slots are local variables `s<i>`; slots that a tensor's shape reads are also written to the frame's heap;
 * a tensor is an object in the local `r<i>` of its register only if Python, a library, the caller or a device uses it;
-* code that accesses a device's memory is written by the `DeviceLines` of its slot (`relaxpy.runtime.devices.lines`;
-  for the CPU `relaxpy.runtime.devices.cpu.lines`);
+* code that accesses a device's memory is written by the `DeviceLines` of its slot (`relaxpy.runtime.devices.emit`;
+  for the CPU `relaxpy.runtime.devices.cpu.emit`);
 * the launches of a `Graph` run, and are recorded, only where no recording of them fits (`relaxpy.runtime.graphs`);
 * the check that a storage is large enough is made once for each distinct expression, as soon as its sizes are known.
 
@@ -18,7 +18,7 @@ the constants `q<i>`.
 Functions that call themselves through others, or call function values, become generators that yield their calls to a
 trampoline (`relaxpy.runtime.trampoline.drive`). So the depth of recursion is limited by memory, not by Python's stack.
 They return their tail calls to it, which then take their place. A tail call of the function itself becomes a step of a
-loop (`relaxpy.runtime.step_lines`).
+loop (`relaxpy.runtime.emit_step`).
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from typing import ClassVar
 
 from relaxpy.runtime import bytecode as bc
 from relaxpy.runtime.check_data import CHECKED_BEFORE, holds_data
-from relaxpy.runtime.data_lines import DataLines
-from relaxpy.runtime.devices.lines import DeviceLines, Launch
+from relaxpy.runtime.devices.emit import DeviceLines, Launch
 from relaxpy.runtime.devices.registry import runtime_class
 from relaxpy.runtime.effects import sets, sets_slots
+from relaxpy.runtime.emit_data import DataLines
+from relaxpy.runtime.emit_match import MatchLines
+from relaxpy.runtime.emit_step import StepLines
 from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import GraphPlan, Listing
 from relaxpy.runtime.graph_key import graph_key
 from relaxpy.runtime.integers import by_slot, slots_of
 from relaxpy.runtime.intervals import SlotRanges
-from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
 from relaxpy.runtime.parameters import entry_tests
-from relaxpy.runtime.step_lines import StepLines
 from relaxpy.runtime.tail_calls import promised, replacing, steps
 from relaxpy.runtime.verifier.verify import Unproved
 
@@ -107,7 +107,7 @@ class Emitter:
     records: ClassVar[bool] = True
     """Whether graphs are recorded. Otherwise their launches always run one by one."""
     takes_turns: ClassVar[bool] = True
-    """Whether the tensors of a loop's variables take turns (`relaxpy.runtime.step_lines`)."""
+    """Whether the tensors of a loop's variables take turns (`relaxpy.runtime.emit_step`)."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 and translates nothing. That is most of the time in which a file is loaded.
 
 They hold Python's own code, by `pickle` and `marshal`. So only those are read that this user's processes have written
-(`relaxpy.runtime.kept_executables`), under a key of this installation of relaxpy; files from elsewhere go through the
+(`relaxpy.runtime.executable_cache`), under a key of this installation of relaxpy; files from elsewhere go through the
 verifier. Where functions are looked at, they are decoded then (`Executable`).
 """
 

@@ -18,19 +18,13 @@ from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError, did_y
 from relaxpy.runtime import library
 from relaxpy.runtime.call_state import CallState, with_state
 from relaxpy.runtime.device import Device
-from relaxpy.runtime.devices.apart import apart
+from relaxpy.runtime.devices.aliasing import apart
 from relaxpy.runtime.devices.base import DeviceRuntime
 from relaxpy.runtime.devices.checked import checked
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
-from relaxpy.runtime.entry import MISSING
-from relaxpy.runtime.frame import Allocate, record_of
-from relaxpy.runtime.images import choose_images
-from relaxpy.runtime.integers import int64
-from relaxpy.runtime.late_handle import put
-from relaxpy.runtime.library_call import call_library
-from relaxpy.runtime.line_functions import (
+from relaxpy.runtime.emit_functions import (
     argument,
     begin,
     invoke,
@@ -42,6 +36,12 @@ from relaxpy.runtime.line_functions import (
     truth,
     view_of,
 )
+from relaxpy.runtime.entry import MISSING
+from relaxpy.runtime.frame import Allocate, record_of
+from relaxpy.runtime.images import choose_images
+from relaxpy.runtime.integers import int64
+from relaxpy.runtime.late_handle import put
+from relaxpy.runtime.library_call import call_library
 from relaxpy.runtime.linked_function import LinkedFunction, Translation
 from relaxpy.runtime.links import Links
 from relaxpy.runtime.packed_tensor import PackedTensor

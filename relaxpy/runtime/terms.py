@@ -188,7 +188,7 @@ class DataInfo:
 @dataclass(frozen=True, slots=True)
 class WeightParam:
     """A parameter that is a weight, which a checkpoint has. Callers pass what its packer makes
-    (`relaxpy.runtime.weights`)."""
+    (`relaxpy.runtime.pack`)."""
 
     function: Index
     """Index into the executable's functions."""

@@ -19,12 +19,12 @@ from relaxpy.runtime.program import BoundProgram, Program
 from relaxpy.runtime.tensor import Tensor, from_any
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.checkpoint import Source
     from relaxpy.runtime.graphs import GraphUse
     from relaxpy.runtime.inspect.profile import Profile, Recorder
+    from relaxpy.runtime.pack import PackedWeights
+    from relaxpy.runtime.safetensors import Source
     from relaxpy.runtime.signature import Signature
     from relaxpy.runtime.terms import Slot
-    from relaxpy.runtime.weights import PackedWeights
 
 
 class VirtualMachine:
@@ -239,13 +239,13 @@ class VirtualMachine:
         others are an error.
 
         Weights are packed one after the other while the files are mapped. The result is kept on disk, under a digest of
-        the files and the packers, and mapped the next time (`relaxpy.runtime.kept_weights`); not with `keep=False`, and
+        the files and the packers, and mapped the next time (`relaxpy.runtime.weight_cache`); not with `keep=False`, and
         not for arrays.
 
         Raises: UsageError: `bad-checkpoint` for a file that cannot be read, `bad-weights` for missing tensors and other
         shapes or types, and unexpected ones (all of them at once), `pack` for an executable without weights to pack.
         """
-        from relaxpy.runtime.weights import pack_weights
+        from relaxpy.runtime.pack import pack_weights
 
         return pack_weights(self, source, names, keep, unused)
 

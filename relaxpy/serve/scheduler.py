@@ -149,7 +149,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """The part of a text that a step computes."""
 
     text: Text
@@ -178,7 +178,7 @@ class Part:
 class Plan:
     """A step."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Chunk, ...]
     encodes: tuple[Source, ...] = ()
     """Inputs of one shape that are encoded first."""
     looks: tuple[Look, ...] = ()
@@ -529,7 +529,7 @@ class Scheduler:
         writing = sum(1 for *_, count in pending if count == 1)
         chunk = self.chunk.tokens(writing > 0) if chunk is None else chunk
         each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
-        parts: list[Part] = []
+        parts: list[Chunk] = []
         scored, reach = self.scored, _Reach(self.store)
         for text, sequence, count in pending:
             start = len(text.tokens) - count
@@ -537,12 +537,12 @@ class Scheduler:
                 # the last tokens of all beams come in one step
                 if (now := reach.count(text, start, min(count - 1, chunk))) > 0:
                     chunk -= now
-                    parts.append(Part(text, sequence, now, False, (), start))
+                    parts.append(Chunk(text, sequence, now, False, (), start))
             elif count == 1:
                 if not reach.count(text, start, 1):
                     continue
                 drafts = self._drafts(text, sequence, each) if each > 0 else ()
-                parts.append(Part(text, sequence, 1, True, drafts, start))
+                parts.append(Chunk(text, sequence, 1, True, drafts, start))
             elif chunk:
                 now = min(count, chunk, scored) if text.is_scoring else min(count, chunk)
                 now = reach.count(text, start, now)
@@ -550,7 +550,7 @@ class Scheduler:
                     continue
                 chunk -= now
                 scored -= now if text.is_scoring else 0
-                parts.append(Part(text, sequence, now, now == count, (), start))
+                parts.append(Chunk(text, sequence, now, now == count, (), start))
         return Plan(tuple(parts), encodes, tuple(reach.looks))
 
     def _drafts(self, text: Text, sequence: int, most: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from relaxpy.serve.log_sum import log_sum
 from relaxpy.serve.pages import Batch
 from relaxpy.serve.request import Score
 from relaxpy.serve.sampling import Draw, Sampling, no_token
-from relaxpy.serve.scheduler import Part, Text
+from relaxpy.serve.scheduler import Chunk, Text
 
 
 class Matcher(Protocol):
@@ -60,7 +60,7 @@ class StepRows:
     """The rows of a step."""
 
     def __init__(
-        self, parts: Sequence[Part], batch: Batch, matchers: Mapping[Text, Matcher]
+        self, parts: Sequence[Chunk], batch: Batch, matchers: Mapping[Text, Matcher]
     ) -> None:
         self.rows: list[int] = []
         """For each, the token of the batch."""
@@ -108,7 +108,7 @@ class StepRows:
                 if at == place:
                     text.probes[number] = float(wide[token] - total)
 
-    def _draws(self, part: Part, matcher: Matcher | None) -> list[Draw]:
+    def _draws(self, part: Chunk, matcher: Matcher | None) -> list[Draw]:
         """The draws of a text: the next token, or those at each draft, or the first one of each text of a request."""
         text, request = part.text, part.text.request
         count = 1 + len(part.drafts)
@@ -136,7 +136,7 @@ class StepRows:
 
 
 def _scored(
-    batch: Batch, lasts: Sequence[int], parts: Sequence[Part]
+    batch: Batch, lasts: Sequence[int], parts: Sequence[Chunk]
 ) -> Iterator[tuple[Text, int, int]]:
     """The places of prompts whose next token a step scores: the text, the place, and its row of the batch."""
     for last, part in zip(lasts, parts, strict=True):
@@ -150,7 +150,7 @@ def _scored(
 
 
 def _probed(
-    batch: Batch, lasts: Sequence[int], parts: Sequence[Part]
+    batch: Batch, lasts: Sequence[int], parts: Sequence[Chunk]
 ) -> Iterator[tuple[Text, int, int]]:
     """The places of prompts whose logits probes ask for, in the same way."""
     for last, part in zip(lasts, parts, strict=True):

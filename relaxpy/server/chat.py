@@ -24,7 +24,7 @@ from relaxpy.server.context import Server, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.offered_tools import Tool, calls_grammar, format_for, name_of, prompted
 from relaxpy.server.pictures import PictureFile, most_pixels
-from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
+from relaxpy.server.served_model import AnswerUsage, Delta, ServedModel, TextRequest
 
 T = TypeVar("T", bound=Tool)
 Choice = Literal["auto", "none", "required"] | tuple[str]
@@ -70,7 +70,7 @@ class Prepared:
     """A chat that can be written."""
 
     model: ServedModel
-    order: Order
+    order: TextRequest
     format: Format
     thinks: bool = False
     is_thinking: bool = False
@@ -293,7 +293,7 @@ def _checked(chat: Chat) -> Chat:
     return chat
 
 
-async def answers(server: Server, prepared: Prepared, tally: Tally) -> AsyncGenerator[Delta]:
+async def answers(server: Server, prepared: Prepared, tally: AnswerUsage) -> AsyncGenerator[Delta]:
     """The answers of a chat, as they are written. Raises: ApiError."""
     order = prepared.order
     parsers = [prepared.parser() for _ in range(order.n)]

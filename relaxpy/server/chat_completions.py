@@ -28,7 +28,7 @@ from relaxpy.server.context import Server, answer, event, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.logprobs import ChatLogprobs, prompt_logprobs
 from relaxpy.server.pictures import ImagePart, Source
-from relaxpy.server.served_model import Delta, Tally
+from relaxpy.server.served_model import AnswerUsage, Delta
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.-]+$")]
@@ -245,7 +245,7 @@ DONE = "data: [DONE]\n\n"
 async def _events(
     server: Server,
     prepared: Prepared,
-    tally: Tally,
+    tally: AnswerUsage,
     head: Mapping[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str]:
@@ -295,7 +295,7 @@ async def _events(
 async def _whole(
     server: Server,
     prepared: Prepared,
-    tally: Tally,
+    tally: AnswerUsage,
     head: Mapping[str, Any],
     with_prompt: int | None,
 ) -> Response:

@@ -22,7 +22,7 @@ from relaxpy.server.chat_completions import DONE, StreamOptions
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.logprobs import CompletionLogprobs, prompt_logprobs
-from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
+from relaxpy.server.served_model import AnswerUsage, Delta, ServedModel, TextRequest
 
 _MOST_PROMPTS = 128
 _OF_DRAWS: Mapping[str, tuple[Any, ...]] = {
@@ -118,11 +118,11 @@ async def completions(server: Server, request: Request) -> Response:
 
 def _orders(
     server: Server, request: Request, body: CompletionBody, model: ServedModel, adapter: int
-) -> tuple[list[Order], list[str]]:
+) -> tuple[list[TextRequest], list[str]]:
     """The orders of all prompts, and the texts that their answers begin with."""
     tokenizer = model.tokenizer
     first = tokenizer.number(tokenizer.special.get("bos_token", ""))
-    orders: list[Order] = []
+    orders: list[TextRequest] = []
     texts: list[str] = []
     beams = body.beams()
     for prompt in body.prompts():
@@ -155,13 +155,13 @@ def _orders(
 
 
 async def _deltas(
-    server: Server, model: ServedModel, orders: Sequence[Order], tally: Tally
+    server: Server, model: ServedModel, orders: Sequence[TextRequest], tally: AnswerUsage
 ) -> AsyncGenerator[tuple[int, Delta]]:
     """The texts of all orders, as they are written, each under its number. Raises: ApiError."""
     queue = asyncio.Queue[tuple[int, Delta] | ApiError | None]()
 
-    async def write(first: int, order: Order) -> None:
-        own = Tally(len(order.prompt), start=tally.start)
+    async def write(first: int, order: TextRequest) -> None:
+        own = AnswerUsage(len(order.prompt), start=tally.start)
         try:
             async with aclosing(server.deltas(model, order, own)) as deltas:
                 async for delta in deltas:
@@ -196,9 +196,9 @@ async def _deltas(
 async def _events(
     server: Server,
     model: ServedModel,
-    orders: Sequence[Order],
+    orders: Sequence[TextRequest],
     texts: Sequence[str],
-    tally: Tally,
+    tally: AnswerUsage,
     head: Mapping[str, Any],
     with_usage: bool,
     echo: bool,
@@ -229,9 +229,9 @@ async def _events(
 async def _whole(
     server: Server,
     model: ServedModel,
-    orders: Sequence[Order],
+    orders: Sequence[TextRequest],
     texts: Sequence[str],
-    tally: Tally,
+    tally: AnswerUsage,
     head: Mapping[str, Any],
     body: CompletionBody,
 ) -> Response:

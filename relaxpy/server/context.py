@@ -28,7 +28,7 @@ from relaxpy.server.forms import FormReader
 from relaxpy.server.metrics import Metrics
 from relaxpy.server.pictures import PictureReader
 from relaxpy.server.response_store import Store
-from relaxpy.server.served_model import Delta, Order, ServedModel, Tally
+from relaxpy.server.served_model import AnswerUsage, Delta, ServedModel, TextRequest
 from relaxpy.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ class Server:
         """See `in_thread`."""
         return await in_thread(function, *args)
 
-    def tally(self, request: Request, prompt_tokens: int) -> Tally:
+    def tally(self, request: Request, prompt_tokens: int) -> AnswerUsage:
         """The numbers of an answer, which the log shows, too."""
-        found = request.state.tally = Tally(prompt_tokens)
+        found = request.state.tally = AnswerUsage(prompt_tokens)
         return found
 
     async def body(self, request: Request, kind: type[B]) -> B:
@@ -169,7 +169,7 @@ class Server:
         echo: bool = False,
         beams: Beams | None = None,
         pictures: tuple[Placed, ...] = (),
-    ) -> Order:
+    ) -> TextRequest:
         """The order of a body; with `echo` and `top` the tokens of the prompt have log-probabilities, too. With `beams`
         they are searched, and come instead of `body.n` texts. Raises: ApiError, UsageError."""
         name, at_once = ("n", body.n) if beams is None else ("best_of", beams.num_beams)
@@ -195,7 +195,7 @@ class Server:
         ]
         own = frozenset[int]() if body.ignore_eos else ends
         client: str = getattr(request.state, "client", "")
-        return Order(
+        return TextRequest(
             0,
             tuple(prompt),
             most,
@@ -221,7 +221,9 @@ class Server:
             pictures=pictures,
         )
 
-    async def deltas(self, model: ServedModel, order: Order, tally: Tally) -> AsyncGenerator[Delta]:
+    async def deltas(
+        self, model: ServedModel, order: TextRequest, tally: AnswerUsage
+    ) -> AsyncGenerator[Delta]:
         """The texts of an order, within the time that an answer may take, and counted. A finished one that has a schema
         is compared with it before its last part leaves. Raises: ApiError."""
         seconds = self.settings.request_seconds

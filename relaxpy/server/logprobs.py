@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from relaxpy.serve.request import Score
-from relaxpy.server.served_model import Delta, Order, ServedModel
+from relaxpy.server.served_model import Delta, ServedModel, TextRequest
 
 LEAST = -9999.0
 """The log-probability of what is impossible, as OpenAI writes it: JSON has no infinity."""
@@ -17,7 +17,7 @@ LEAST = -9999.0
 class _Text:
     """The tokens of a text, one after the other."""
 
-    def __init__(self, model: ServedModel, order: Order, begins: bool) -> None:
+    def __init__(self, model: ServedModel, order: TextRequest, begins: bool) -> None:
         """`begins`: the first token begins a text of its own."""
         self._tokenizer = model.tokenizer
         self._hidden = (model.tokenizer.special_tokens - order.shown) | order.ends
@@ -50,7 +50,7 @@ class _Text:
 class ChatLogprobs:
     """Those of a chat's answer."""
 
-    def __init__(self, model: ServedModel, order: Order) -> None:
+    def __init__(self, model: ServedModel, order: TextRequest) -> None:
         self._order, self._text = order, _Text(model, order, order.begins)
 
     def of(self, deltas: Sequence[Delta]) -> dict[str, Any] | None:
@@ -86,7 +86,7 @@ class ChatLogprobs:
 class CompletionLogprobs:
     """Those of a text after a prompt, and with `echo` those of the prompt before."""
 
-    def __init__(self, model: ServedModel, order: Order, echo: bool) -> None:
+    def __init__(self, model: ServedModel, order: TextRequest, echo: bool) -> None:
         self._model, self._order = model, order
         self._prompt = [*order.prompt] if echo else []
         self._text = _Text(model, order, echo or order.begins)
@@ -151,7 +151,7 @@ class CompletionLogprobs:
 
 
 def prompt_logprobs(
-    model: ServedModel, order: Order, scores: Sequence[Score], count: int
+    model: ServedModel, order: TextRequest, scores: Sequence[Score], count: int
 ) -> list[dict[str, Any] | None]:
     """The log-probabilities of a prompt as vLLM writes them: for each token its own, and those of so many most probable
     ones, by number."""

@@ -38,7 +38,7 @@ from relaxpy.server.contents import content_of
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.pictures import Source
-from relaxpy.server.served_model import Delta, Tally
+from relaxpy.server.served_model import AnswerUsage, Delta
 
 
 class _Text(Body):
@@ -271,7 +271,7 @@ def _block(block: Block, *, is_empty: bool = False) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _usage(tally: Tally) -> dict[str, int]:
+def _usage(tally: AnswerUsage) -> dict[str, int]:
     return {
         "input_tokens": tally.prompt_tokens - tally.cached_tokens,
         "cache_creation_input_tokens": 0,
@@ -300,7 +300,7 @@ def _message(name: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-async def _whole(server: Server, prepared: Prepared, tally: Tally, name: str) -> Response:
+async def _whole(server: Server, prepared: Prepared, tally: AnswerUsage, name: str) -> Response:
     blocks, last = Blocks(_names()), None
     async with aclosing(answers(server, prepared, tally)) as texts:
         async for last in texts:
@@ -312,7 +312,7 @@ async def _whole(server: Server, prepared: Prepared, tally: Tally, name: str) ->
 
 
 async def _events(
-    server: Server, prepared: Prepared, tally: Tally, name: str
+    server: Server, prepared: Prepared, tally: AnswerUsage, name: str
 ) -> AsyncGenerator[str]:
     def written(kind: str, **fields: Any) -> str:
         return event({"type": kind, **fields}, kind)

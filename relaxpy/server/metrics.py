@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
-    from relaxpy.server.served_model import ServedModel, Tally
+    from relaxpy.server.served_model import AnswerUsage, ServedModel
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
 _GAUGES = {
@@ -62,7 +62,7 @@ class Metrics:
             name, f"seconds {text}", ["model"], registry=self.registry, buckets=_SECONDS
         )
 
-    def note(self, model: str, tally: Tally) -> None:
+    def note(self, model: str, tally: AnswerUsage) -> None:
         """Count an answer."""
         if tally.first is None:
             return

@@ -30,7 +30,7 @@ from relaxpy.server.contents import content_of
 from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.pictures import Source
-from relaxpy.server.served_model import Delta, Tally
+from relaxpy.server.served_model import AnswerUsage, Delta
 
 
 class _Content(Body):
@@ -279,7 +279,7 @@ class _Answer:
         body: ResponseBody,
         chat: Chat,
         prepared: Prepared,
-        tally: Tally,
+        tally: AnswerUsage,
     ) -> None:
         self.server, self.client, self.body, self.chat = server, client, body, chat
         self.prepared, self.tally = prepared, tally

@@ -32,7 +32,7 @@ _ALWAYS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Order(Request):
+class TextRequest(Request):
     """Texts that a client asks for: what the engine is asked to write, and what is shown of it."""
 
     stop: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Delta:
 
 
 @dataclass
-class Tally:
+class AnswerUsage:
     """Numbers of an answer, complete when it is."""
 
     prompt_tokens: int
@@ -198,7 +198,7 @@ class ServedModel:
             )
 
     async def write(
-        self, order: Order, tally: Tally, seconds: float | None = None
+        self, order: TextRequest, tally: AnswerUsage, seconds: float | None = None
     ) -> AsyncGenerator[Delta]:
         """The texts of an order, as they are written. Raises: UsageError, `time-limit` after so many seconds."""
         texts = [

@@ -16,7 +16,7 @@ import numpy as np
 from relaxpy.identity import installation
 from relaxpy.runtime import VirtualMachine, host_features
 from relaxpy.runtime.executable import Executable
-from relaxpy.runtime.kept_executables import kept_or_made
+from relaxpy.runtime.executable_cache import kept_or_made
 
 RATE = 16_000
 """Samples a second."""

@@ -23,7 +23,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer.te_call import legal_program
+from relaxpy.tir.programs.te_call import legal_program
 
 
 @dataclass

@@ -11,7 +11,7 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 
 
 def with_regions(func: Any) -> Any:
-    """Return the function with the regions of blocks made by `relaxpy.tir.writer.serial`, without te's extra block
+    """Return the function with the regions of blocks made by `relaxpy.tir.programs.serial`, without te's extra block
     around nested blocks, and with the root block that te omits if there is only one block."""
 
     def complete(block: Any) -> Any:

@@ -17,8 +17,8 @@ import torch
 
 from relaxpy.frontend.torch.arrays import array_of
 from relaxpy.runtime import VirtualMachine
+from relaxpy.runtime.pack import pack_one
 from relaxpy.runtime.packed_tensor import PackedTensor
-from relaxpy.runtime.weights import pack_one
 from relaxpy.torch.tensors import entered
 
 _version = attrgetter("_version")

@@ -22,8 +22,8 @@ from relaxpy.ir.module import IRModule
 from relaxpy.narrow import is_tuple
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.rule import Rule
-from relaxpy.runtime.checkpoint import map_tensors
 from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.safetensors import map_tensors
 from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.target import Target

@@ -40,8 +40,8 @@ from relaxpy.op.elementwise import Unary
 from relaxpy.op.join import Concat
 from relaxpy.op.linear_algebra import Linear, Matmul
 from relaxpy.op.slice import StridedSlice
-from relaxpy.tir.forms.joined import JoinedProgram, joined_program
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.joined import JoinedProgram, joined_program
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
 from relaxpy.transform.lifted_weights import weights_first

@@ -19,7 +19,7 @@ from relaxpy.ir.expr import Binding, Call, DataflowBlock, DataflowVar, Function,
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import Rewriter
 from relaxpy.op.call import CallTIR
-from relaxpy.tir.forms.pattern_kind import PatternKind
+from relaxpy.tir.recognise.pattern_kind import PatternKind
 from relaxpy.transform.dataflow_blocks import change_blocks
 
 

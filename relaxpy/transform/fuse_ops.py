@@ -12,8 +12,8 @@ from relaxpy.analysis.group_buffers import GroupBuffers, Need
 from relaxpy.analysis.relayout import Relayouts
 from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
-from relaxpy.tir.forms.pattern_kind import PatternKind
-from relaxpy.tir.forms.stages import LARGEST_VALUE
+from relaxpy.tir.recognise.pattern_kind import PatternKind
+from relaxpy.tir.recognise.stages import LARGEST_VALUE
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.decompressions import repeat_decompressions
@@ -22,7 +22,7 @@ from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
 LONGEST_NAME = 60
 LONGEST_PROGRAM = LARGEST_VALUE
-"""The maximal length of a fused program (`relaxpy.tir.forms.cost.length`). Beyond it, the schedules keep values in
+"""The maximal length of a fused program (`relaxpy.tir.recognise.cost.length`). Beyond it, the schedules keep values in
 memory anyway, and LLVM takes seconds to compile. The number of buffers is limited by the target
 (`Target.max_buffers_per_launch`)."""
 

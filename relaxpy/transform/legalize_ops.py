@@ -288,7 +288,7 @@ class _Legalizer(Rebuilder):
         self, op: Op, args: Sequence[Annotation | None], out: Annotation, updates: bool
     ) -> tuple[str, tuple[Dim, ...] | None]:
         """The same; the program is built if no equal one exists."""
-        from relaxpy.tir.writer.te_call import legal_program
+        from relaxpy.tir.programs.te_call import legal_program
 
         canonical = _Canonical()
         key_args = [None if a is None else canonical.annotation(a) for a in args]

@@ -26,15 +26,15 @@ from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.op.base import Op
 from relaxpy.op.call import CallInplacePacked
 from relaxpy.op.memory import AllocTensor, CallDPS, Intrinsic, View
-from relaxpy.tir.forms.row_major import reshaped
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.row_major import reshaped
 from relaxpy.transform.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
 class RewriteReshapes(Pass):
-    """Replace a tensor program that copies a tensor in row-major order (`relaxpy.tir.forms.row_major`) by a view of the
-    tensor's memory (`RewriteDataflowReshape` in TVM). The result must not leave the call, and neither memory may be
+    """Replace a tensor program that copies a tensor in row-major order (`relaxpy.tir.recognise.row_major`) by a view of
+    the tensor's memory (`RewriteDataflowReshape` in TVM). The result must not leave the call, and neither memory may be
     written after the copy. Most reshapes are fused into their users before this pass.
 
     Before:

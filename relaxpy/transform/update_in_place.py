@@ -23,15 +23,15 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BufferParam, IRModule
 from relaxpy.op.memory import CallDPS, View
-from relaxpy.tir.forms.overwrite import overwritable, with_shared_memory
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.overwrite import overwritable, with_shared_memory
 from relaxpy.transform.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
     """Replace the output of a tensor program by a view of an input's memory. The program must read each element of the
-    input just before it writes the same element of the output (`relaxpy.tir.forms.overwrite`). The call must be the
+    input just before it writes the same element of the output (`relaxpy.tir.recognise.overwrite`). The call must be the
     last use of the input, and both must have the same size. The input must be a tensor that this function allocated and
     nothing kept, and then the output must not leave the call, since such memory is not planned; or one that the caller
     donated (`relaxpy.analysis.donated`), whatever becomes of the output.

@@ -128,7 +128,7 @@ class _Changer(Rebuilder):
         self, x: Expr, images: Sequence[Dim], result: Sequence[Dim], op: Conv2d, kernel: np.ndarray
     ) -> Expr:
         """Emit the transform of the patches and the products; returns the transform of the products."""
-        from relaxpy.tir.writer import winograd as w
+        from relaxpy.tir.programs import winograd as w
 
         tile = self.options.tile
         tiles = tuple((size + (tile - 1)) // tile for size in result[1:3])

@@ -21,7 +21,7 @@ import numpy as np
 from relaxpy.checkpoints.unread import unknown_fields, warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
-from relaxpy.runtime.checkpoint import read_json
+from relaxpy.runtime.safetensors import read_json
 from relaxpy.vision.picture import HELP, MOST_PIXELS, read_picture
 from relaxpy.vision.resample import FILTERS, resized_part
 

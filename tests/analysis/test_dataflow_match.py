@@ -24,7 +24,7 @@ from relaxpy.ir.pattern import (
     wildcard,
 )
 from relaxpy.op.deduce import deduce
-from relaxpy.tir.forms.pattern_kind import PatternKind
+from relaxpy.tir.recognise.pattern_kind import PatternKind
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.normalize import Normalize
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import relaxpy
 from relaxpy.analysis.index_facts import Facts
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs.loops import int64
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import int64
 
 
 def test_facts_hold_inside_only() -> None:

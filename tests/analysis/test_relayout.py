@@ -12,9 +12,9 @@ import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.forms.attention import attention_of
-from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.attention import attention_of
+from relaxpy.tir.recognise.matmul import matmul_of
 from relaxpy.transform import FuseOps, FuseTensorIR, LegalizeOps, Normalize, Sequential
 from tests.sweeps import quick_target, sweep
 

@@ -9,9 +9,9 @@ import pytest
 from relaxpy.backend.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.errors import BuildError
+from relaxpy.tir.programs.loops import Program, int64, load
 from relaxpy.tir.schedule import serial_twin
 from relaxpy.tir.tvm import te, tirx
-from relaxpy.tir.writer.loops import Program, int64, load
 from tests.backend.support import HOST, compute, f32, i64, n, over, tensor
 
 

@@ -18,10 +18,10 @@ from relaxpy.checkpoints.quantize import quantize_checkpoint
 from relaxpy.cli.quantize import quantize
 from relaxpy.codes import Codes
 from relaxpy.errors import UsageError
-from relaxpy.runtime.checkpoint import map_tensors
+from relaxpy.runtime.safetensors import map_tensors
 from tests.checkpoints.gguf_files import write_gguf
 from tests.models.family_checkpoints import checkpoint, text
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 
 FIELDS = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "rms_norm_eps": 1e-5,

@@ -18,7 +18,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.loaded import Scheme
 from tests.checkpoints.test_gguf_models import TOKENS, by_transformers, loaded, logits, model
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.sweeps import sweep
 
 Made = tuple[dict[str, np.ndarray], np.ndarray]

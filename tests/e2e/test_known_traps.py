@@ -14,8 +14,8 @@ from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Ways, check
-from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.pattern_kind import PatternKind, pattern_kind
 from relaxpy.transform.base import PassContext
 from tests.sweeps import sweep
 

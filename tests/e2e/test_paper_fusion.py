@@ -19,8 +19,8 @@ from relaxpy.ir import DataflowBlock, Function, IRModule, TensorType
 from relaxpy.ir.pattern import is_call_tir, is_op, wildcard
 from relaxpy.runtime import Tensor
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.pattern_kind import PatternKind, pattern_kind
 from relaxpy.transform.base import PassContext
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern

@@ -21,7 +21,7 @@ from relaxpy.errors import RelaxError, UsageError
 from relaxpy.llm import load
 from relaxpy.models.decoder_plan import plan_decoder
 from tests.llm.checkpoints import KINDS, write_model
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.sweeps import part, quick_target, sweep
 
 SECONDS = 120
@@ -198,7 +198,7 @@ CONFIGS: dict[str, Change] = {
 
 def tensors(change: Callable[[dict[str, np.ndarray]], Any]) -> Change:
     def changed(place: Path) -> None:
-        from relaxpy.runtime.checkpoint import map_tensors
+        from relaxpy.runtime.safetensors import map_tensors
 
         path = place / "model.safetensors"
         found = {name: np.array(array) for name, array in map_tensors([path]).items()}

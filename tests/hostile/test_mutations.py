@@ -24,7 +24,7 @@ from relaxpy.backend import place_values
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import frame, patterns, program, updates
 from relaxpy.runtime.bytecode import Const, Copy, IntOp, Kernel, Reg, Return
-from relaxpy.runtime.devices import apart, dlpack, lines, tensor
+from relaxpy.runtime.devices import aliasing, dlpack, emit, tensor
 from relaxpy.runtime.devices import queue as queues
 from relaxpy.runtime.devices.cpu import device as cpu
 from relaxpy.transform import plan_memory
@@ -123,7 +123,7 @@ MUTATIONS = [
     Mutation(QUEUE, "take", "copied = self.copy(value)", "copied = value"),
     Mutation(QUEUE, "enter", "return self.upload(value.to_host())", "return value"),
     Mutation(cpu.HostQueue, "take", "return value.to_host()", "return value"),
-    Mutation(lines.DeviceLines, "copy", "copy_to{self.slot}(r{src})", "r{src}"),
+    Mutation(emit.DeviceLines, "copy", "copy_to{self.slot}(r{src})", "r{src}"),
     Mutation(patterns, "_leave", "copies[id(value)] = value.copy()", "copies[id(value)] = value"),
     Mutation(QUEUE, "upload", "made.constant = constant"),
     Mutation(program.Program, "constants_on", "queue.upload(self.constants[index], constant=True)", "self.constants[index]"),
@@ -131,8 +131,8 @@ MUTATIONS = [
     Mutation(program.BoundProgram, "own", "return self.closure(mine.translation.index, tuple(captured))", "return value"),
     Mutation(frame.Frame, "__init__", "allocators[slot] for", "allocators[0] for"),
     # checks that memory is not shared
-    Mutation(apart, "apart", "given[position] = queue.copy(args[position])", used_by=program),
-    Mutation(apart, "apart", "outputs[0] if outputs else positions[0]", "positions[0]", program),
+    Mutation(aliasing, "apart", "given[position] = queue.copy(args[position])", used_by=program),
+    Mutation(aliasing, "apart", "outputs[0] if outputs else positions[0]", "positions[0]", program),
     Mutation(program.BoundProgram, "_launchers", "apart(launcher, info, queue) if distinct else launcher", "launcher"),
     Mutation(program.Program, "_require_offsets", "if instr.offset % runtime.offset_alignment:", "if False:"),
     Mutation(updates, "require_apart", "(pieces, *elsewhere.values())", "(pieces,)"),

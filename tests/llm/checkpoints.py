@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 
 tokenizers: Any = pytest.importorskip("tokenizers")
 

@@ -20,7 +20,7 @@ from relaxpy.models.loaded import Scheme, load_decoder
 from relaxpy.serve import Beams, PageBook, Sampling
 from relaxpy.serve.sampling import SamplingOptions
 from tests.llm.checkpoints import write_model
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.sweeps import full
 
 EXACT = Scheme(bits=None, activations=None)

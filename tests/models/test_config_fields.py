@@ -23,10 +23,10 @@ from relaxpy.models.decoder import Decoder, load_weights
 from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.families import CTC, ENCODERS, FAMILIES, PICTURES, SEQ2SEQ, config_from
 from relaxpy.models.tower_config import PictureModelConfig
-from relaxpy.runtime.checkpoint import map_tensors
+from relaxpy.runtime.safetensors import map_tensors
 from tests.llm.checkpoints import write_model
 from tests.models.family_checkpoints import CASES, SIZES, TOKENS
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.sweeps import FULL
 
 transformers: Any = pytest.importorskip("transformers")

@@ -19,7 +19,7 @@ from relaxpy.models.bert import BertConfig
 from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.decoder import Decoder, load_weights, spec, step_spec
 from relaxpy.models.families import FAMILIES, checkpoint_sources, decoder_config, model_config
-from relaxpy.runtime.checkpoint import Source
+from relaxpy.runtime.safetensors import Source
 from relaxpy.serve import PageBook
 from tests.models.family_checkpoints import CASES, SIZES, TOKENS, checkpoint, text
 from tests.models.test_agreement import EXACT, PARTS

@@ -33,7 +33,7 @@ from tests.models.llava_checkpoints import (
     tokens_of,
     write,
 )
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.sweeps import FULL
 
 pytest.importorskip("transformers")

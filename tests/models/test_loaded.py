@@ -21,7 +21,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, sources
 from relaxpy.models.loaded import LoadedDecoder, Scheme
 from relaxpy.models.loaded import load_decoder as load_with
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.sweeps import full, quick_target
 
 FIELDS: dict[str, Any] = {
@@ -218,16 +218,14 @@ def test_no_place_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     place = checkpoint(tmp_path / "tiny", tensors())
     expected = logits(load_decoder(place))
     monkeypatch.setattr(
-        "relaxpy.runtime.kept_executables.kept_folder", lambda name: tmp_path / "file" / name
+        "relaxpy.runtime.executable_cache.kept_folder", lambda name: tmp_path / "file" / name
     )
-    monkeypatch.setattr(
-        "relaxpy.runtime.weights.kept_folder", lambda name: tmp_path / "file" / name
-    )
+    monkeypatch.setattr("relaxpy.runtime.pack.kept_folder", lambda name: tmp_path / "file" / name)
     (tmp_path / "file").write_text("")
     found = load_decoder(place)
     assert found.packed.kept is None
     np.testing.assert_array_equal(logits(found), expected)
-    monkeypatch.setattr("relaxpy.runtime.kept_executables.kept_folder", lambda _: None)
+    monkeypatch.setattr("relaxpy.runtime.executable_cache.kept_folder", lambda _: None)
     np.testing.assert_array_equal(logits(load_decoder(place)), expected)
 
 

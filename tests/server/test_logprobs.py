@@ -14,7 +14,7 @@ from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.serve.request import Score
 from relaxpy.serve.sampling import Sampling
 from relaxpy.server.logprobs import ChatLogprobs, CompletionLogprobs, prompt_logprobs
-from relaxpy.server.served_model import Delta, Order
+from relaxpy.server.served_model import Delta, TextRequest
 from tests.llm.checkpoints import KINDS, write_model, write_tokenizer
 from tests.server.running import Running, server_process
 
@@ -36,8 +36,8 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Model(Tokenizer.from_checkpoint(write_tokenizer(folder, KINDS[request.param]())))
 
 
-def order(model: Any, prompt: list[int], top: int, begins: bool = False) -> Order:
-    return Order(
+def order(model: Any, prompt: list[int], top: int, begins: bool = False) -> TextRequest:
+    return TextRequest(
         0,
         tuple(prompt),
         9,

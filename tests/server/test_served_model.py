@@ -21,7 +21,7 @@ from relaxpy.server.errors import ApiError
 from relaxpy.server.served_model import ServedModel
 from relaxpy.server.settings import ModelSettings
 from tests.llm.checkpoints import write_model
-from tests.runtime.test_checkpoint import saved
+from tests.runtime.test_safetensors import saved
 from tests.server.running import Running, server_process
 
 httpx: Any = pytest.importorskip("httpx")

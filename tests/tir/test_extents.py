@@ -11,9 +11,9 @@ from relaxpy.tir import te
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.extents import parsed_extent
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs.loops import Buffer
+from relaxpy.tir.programs.serial import Serial, serial
 from relaxpy.tir.tvm import tvm_ffi
-from relaxpy.tir.writer.loops import Buffer
-from relaxpy.tir.writer.serial import Serial, serial
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 

@@ -21,7 +21,7 @@ from relaxpy.tir.numerics.scalar import floor_mod
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.printer import print_prim_func
-from relaxpy.tir.writer.te_call import legal_program
+from relaxpy.tir.programs.te_call import legal_program
 from tests.sweeps import part, sweep
 
 n, m = SymVar("n"), SymVar("m")

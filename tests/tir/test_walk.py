@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from relaxpy.tir.programs.loops import int64
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 
 def expression() -> Any:

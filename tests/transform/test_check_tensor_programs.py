@@ -11,8 +11,8 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.module import CHECK_INDICES, IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.pattern_kind import PatternKind, pattern_kind
 from relaxpy.transform import CheckTensorPrograms, LegalizeOps
 
 GATHER = """

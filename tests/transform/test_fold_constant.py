@@ -20,7 +20,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.testing.pass_check import check_pass
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer.te_call import legal_program
+from relaxpy.tir.programs.te_call import legal_program
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.fold_constant import CAST_DTYPES, ROUNDED, ROUNDED_DTYPES, FoldConstant
 from relaxpy.transform.normalize import Normalize

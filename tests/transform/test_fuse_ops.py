@@ -16,8 +16,8 @@ from relaxpy.testing.agreement import disagreement
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
-from relaxpy.tir.forms.cost import length
 from relaxpy.tir.lowering.workspace import buffer_count
+from relaxpy.tir.recognise.cost import length
 from relaxpy.transform.base import PassContext
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.fuse_ops import LONGEST_PROGRAM, PRIMITIVE, FuseOps, explain_fusion

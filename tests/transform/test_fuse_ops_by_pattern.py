@@ -13,7 +13,7 @@ from relaxpy.ir.pattern import is_call_tir, is_function, is_op, joined, wildcard
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.pass_check import check_pass
-from relaxpy.tir.forms.pattern_kind import PatternKind
+from relaxpy.tir.recognise.pattern_kind import PatternKind
 from relaxpy.transform.base import Sequential
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.fuse_ops import FuseOps

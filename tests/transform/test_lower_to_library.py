@@ -18,7 +18,7 @@ from relaxpy.runtime import Tensor
 from relaxpy.runtime.library import register_library
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.forms.pattern_kind import PatternKind
+from relaxpy.tir.recognise.pattern_kind import PatternKind
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize

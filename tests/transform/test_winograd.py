@@ -14,7 +14,7 @@ from relaxpy.ir.expr import Call, Function
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.writer.winograd import Matrices
+from relaxpy.tir.programs.winograd import Matrices
 from relaxpy.transform import (
     BindParams,
     ConvertToDataflow,

@@ -27,12 +27,12 @@ from dataclasses import dataclass, replace
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import Tiles
-from relaxpy.tir.forms.matmul import BITS, MatmulForm
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
+from relaxpy.tir.programs.vectors import lanes_of, strips
+from relaxpy.tir.recognise.matmul import BITS, MatmulForm
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
-from relaxpy.tir.writer.vectors import lanes_of, strips
 
 _FLIP = 0x80808080 - (1 << 32)
 """A word of four bytes that are all 128."""
@@ -58,7 +58,7 @@ class Arithmetic:
 
     @classmethod
     def of(cls, lhs: str, rhs: str, total: str, target: CpuTarget) -> Arithmetic:
-        """The fastest arithmetic of the target for types that `relaxpy.tir.forms.matmul.is_summable` accepts."""
+        """The fastest arithmetic of the target for types that `relaxpy.tir.recognise.matmul.is_summable` accepts."""
         lanes = target.lanes(BITS[total])
         group = 1
         if total == "float32" and lhs == rhs == "bfloat16" and _has_bfloat16(target):
@@ -135,7 +135,7 @@ class Arithmetic:
     def right_strips(
         self, buffer: Buffer, rows: Sequence[Index], words: int, count: Expr | None = None
     ) -> list[Expr]:
-        """The registers of a strip of right words (`relaxpy.tir.writer.vectors.strips`), of which each row has
+        """The registers of a strip of right words (`relaxpy.tir.programs.vectors.strips`), of which each row has
         so many from its offset on: the first `count` factors, then zeros."""
         width = words * self.group
         mask = None if count is None else first_lanes(count, width)

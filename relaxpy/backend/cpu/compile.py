@@ -27,10 +27,10 @@ from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.message import informative
 from relaxpy.tir.numerics.floats import is_unordered
+from relaxpy.tir.programs.elementary import written_out
 from relaxpy.tir.schedule import CHECKED, HALVES
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, element_types, walk
-from relaxpy.tir.writer.elementary import written_out
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _ROOM = 64 << 20

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, Stmt
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, Stmt
 
 MOST = (2**15 - 1) // (2 * 15 * 128)
 """The most words that are added to a sum before it is joined."""

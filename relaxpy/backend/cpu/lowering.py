@@ -1,7 +1,7 @@
 """The lowering passes for processors: from tensor programs to the input of TVM's code generators.
 
 A module contains two kinds of function. Programs of blocks go through TVM's own passes, without those for accelerators.
-Programs written by `relaxpy.tir.writer.loops` are already in final form: flat buffers, explicit vectors, no blocks.
+Programs written by `relaxpy.tir.programs.loops` are already in final form: flat buffers, explicit vectors, no blocks.
 They skip to the end, since lowering them again is harmful: TVM's simplifier needs minutes for a matrix product whose
 dimensions are all unknown, and its flattening of buffers hides from LLVM that vectors are contiguous.
 """

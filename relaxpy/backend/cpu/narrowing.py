@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from relaxpy.tir.programs.loops import Expr
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Expr
 
 _NAME, _INSTRUCTION = "relaxpy_narrowed", "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 

@@ -40,8 +40,8 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter, free_vars, used_vars
 from relaxpy.op.call import CallTIR
-from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder

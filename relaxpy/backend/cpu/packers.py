@@ -29,9 +29,9 @@ from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.call import CallTIR
 from relaxpy.tir import te
-from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.fuse import Step, Value, can_be_fused, fuse_programs
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.pattern_kind import PatternKind, pattern_kind
 from relaxpy.transform.dataflow_vars import with_outputs
 
 Layout = Packing | RowTiles

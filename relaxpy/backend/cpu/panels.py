@@ -18,11 +18,11 @@ import numpy as np
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS
-from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.recognise.matmul import matmul_of
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.writer import loops
 
 Each = TypeVar("Each")
 PANEL_VECTORS = 2

@@ -24,7 +24,7 @@ from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.ffi import ffi
 from relaxpy.runtime.host.threads import num_threads
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer import loops
+from relaxpy.tir.programs import loops
 
 CHAINS, STEPS = 12, 1 << 14
 """The number of independent sums (enough to fill the units, few enough for the registers), and of products added to

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.programs.loops import Program, Stmt
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Program, Stmt
 
 _NAME = "relaxpy_registers"
 _NAMES = {"x86_64": "xmm", "aarch64": "v"}

@@ -17,18 +17,18 @@ import numpy as np
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.forms.convolution import (
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.recognise.contraction import Operand
+from relaxpy.tir.recognise.convolution import (
     SUMMED_IN,
     ChannelForm,
     prefers_channels,
     read_channel_convolution,
     read_convolution,
 )
-from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.writer import loops
 
 Each = TypeVar("Each")
 TILE_HEIGHTS = (6, 8)

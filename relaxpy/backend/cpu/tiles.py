@@ -23,9 +23,9 @@ from itertools import combinations
 
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.lowering.definitions import with_definitions
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Index, Program, Stmt
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Index, Program, Stmt
 
 ROWS = 16
 """Rows of a tile, and sums in a row of it."""

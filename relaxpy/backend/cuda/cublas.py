@@ -17,8 +17,8 @@ from relaxpy.backend.cuda.library import (
 from relaxpy.backend.cuda.target import CUBLAS, CudaTarget
 from relaxpy.backend.gpu.schedule.matmul import arrange_matmul
 from relaxpy.ir.pattern import Pattern
-from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import LIBRARY, PrimFunc, given_workspaces
+from relaxpy.tir.recognise.matmul import matmul_of
 from relaxpy.tir.tvm import tirx
 from relaxpy.transform.fuse_ops_by_pattern import FusionPattern
 from relaxpy.transform.outline import PRIMITIVE

@@ -25,11 +25,11 @@ from relaxpy.ir.expr import Call
 from relaxpy.ir.pattern import Pattern, is_op, wildcard
 from relaxpy.op.conv import Conv2d
 from relaxpy.op.data_layout import padding_pairs
-from relaxpy.tir.forms.stages import Stage, is_output, loads_of, stages_of
-from relaxpy.tir.forms.windows import with_padding_inlined
 from relaxpy.tir.prim_func import LIBRARY, LIBRARY_OPTIONS
+from relaxpy.tir.programs.loops import constant
+from relaxpy.tir.recognise.stages import Stage, is_output, loads_of, stages_of
+from relaxpy.tir.recognise.windows import with_padding_inlined
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import constant
 from relaxpy.transform.fuse_ops_by_pattern import FusionPattern
 from relaxpy.transform.outline import PRIMITIVE
 from relaxpy.transform.product_patterns import dims_of

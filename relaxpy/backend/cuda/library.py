@@ -26,8 +26,8 @@ from relaxpy.ir.pattern import Pattern, is_const, is_var
 from relaxpy.runtime.bytecode import IntExpr
 from relaxpy.runtime.devices.image import LibraryCall
 from relaxpy.tir.prim_func import LIBRARY, LIBRARY_OPTIONS, PrimFunc, given_workspaces
+from relaxpy.tir.programs.loops import int64
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import int64
 
 WORKSPACE = 32 << 20
 """The bytes of a workspace: what NVIDIA recommends for cuBLASLt on Hopper. All calls of a plan share them."""

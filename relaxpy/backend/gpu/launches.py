@@ -5,9 +5,9 @@ the launch has ended. So every top-level loop nest of a program becomes a launch
 rule recognises together (`relaxpy.backend.gpu.schedule`), and the program's allocations become *workspaces*
 (`relaxpy.tir.lowering.workspace.split`), since kernels cannot allocate.
 
-Rows (`relaxpy.tir.forms.rows`: sorts, running totals), and loops that the author made parallel, are distributed over
-threads unchanged. Allocations in their body are private to a thread: a few elements in registers or private memory;
-large ones and those of symbolic size in a workspace with one row per iteration.
+Rows (`relaxpy.tir.recognise.rows`: sorts, running totals), and loops that the author made parallel, are distributed
+over threads unchanged. Allocations in their body are private to a thread: a few elements in registers or private
+memory; large ones and those of symbolic size in a workspace with one row per iteration.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import replace
 from typing import Any
 
 from relaxpy.ir.dim import SymVar
-from relaxpy.tir.forms.rows import read_rows
 from relaxpy.tir.lowering.packing import with_fewer_buffers
 from relaxpy.tir.lowering.workspace import Launches, buffer_count, is_shared, split
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
+from relaxpy.tir.programs.loops import int64
+from relaxpy.tir.recognise.rows import read_rows
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.types import Buffer, Stmt, Var
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 
 def launches_of(

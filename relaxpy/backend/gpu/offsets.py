@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from relaxpy.tir.programs.loops import int64
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.types import Expr
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 
 def with_offsets(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -16,14 +16,14 @@ from relaxpy.analysis.independence import in_order, rows_at_once
 from relaxpy.backend.gpu.launches import outer_parallel
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import APART
-from relaxpy.tir.forms.stages import equal_indices
 from relaxpy.tir.lowering.workspace import is_shared
 from relaxpy.tir.prim_func import read_symbols
+from relaxpy.tir.programs.loops import int64
+from relaxpy.tir.recognise.stages import equal_indices
 from relaxpy.tir.schedule import with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.types import Expr, Stmt, Var
 from relaxpy.tir.walk import contains, rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 
 def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:

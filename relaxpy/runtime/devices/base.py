@@ -10,7 +10,7 @@ A kind of device is a class that derives from `DeviceRuntime`. It is in a packag
 named `RUNTIME` there), or in another package that declares an entry point of the group `relaxpy.devices`
 (`relaxpy.runtime.devices.registry`). Launches at run time call none of its methods: when an executable is linked, the
 class provides a launcher for each kernel and queue, and the class that writes the code of the launches
-(`relaxpy.runtime.devices.lines`).
+(`relaxpy.runtime.devices.emit`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from relaxpy.errors import UsageError
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.devices.lines import DeviceLines
+    from relaxpy.runtime.devices.emit import DeviceLines
     from relaxpy.runtime.devices.queue import Queue
     from relaxpy.runtime.terms import KernelInfo, Requirement
 
@@ -97,7 +97,7 @@ class DeviceRuntime(ABC):
     @classmethod
     def lines(cls) -> type[DeviceLines]:
         """The class that writes the code of linked functions that accesses the device's memory."""
-        from relaxpy.runtime.devices.lines import DeviceLines  # no need of functions linked before
+        from relaxpy.runtime.devices.emit import DeviceLines  # no need of functions linked before
 
         return DeviceLines
 

@@ -1,4 +1,4 @@
-"""The names in the code of linked functions that accesses a device's memory (`relaxpy.runtime.devices.lines`), as data:
+"""The names in the code of linked functions that accesses a device's memory (`relaxpy.runtime.devices.emit`), as data:
 they outlive the writer of the code, and are kept with it (`relaxpy.runtime.links`)."""
 
 from __future__ import annotations

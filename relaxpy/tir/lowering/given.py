@@ -5,7 +5,7 @@ offset that stays. A tile of a matrix whose row length is unknown has one for ea
 far more than there are registers, so that most are loaded, moved on and stored again, up to fifty a tile. Those stores
 leave no room in the queue where stores wait for memory.
 
-There is no hint for it in TVM's programs. So such an index (`relaxpy.tir.writer.loops.Program.given`) passes through
+There is no hint for it in TVM's programs. So such an index (`relaxpy.tir.programs.loops.Program.given`) passes through
 an empty instruction, after which LLVM does not know how it changes from one iteration to the next.
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.nodes import operator_of, with_body
+from relaxpy.tir.programs.loops import GIVEN, Expr
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
-from relaxpy.tir.writer.loops import GIVEN, Expr
 
 _DEFINITION = f"""
 define i64 @{GIVEN}(i64 %index) alwaysinline nounwind {{

@@ -15,8 +15,8 @@ from typing import Any
 
 from relaxpy.errors import PassError, UsageError
 from relaxpy.ir.dim import Dim, DimOp, maximum
-from relaxpy.tir.forms.cost import Extents
 from relaxpy.tir.lowering.workspace import SMALL
+from relaxpy.tir.recognise.cost import Extents
 from relaxpy.tir.tvm import tirx, tvm
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.nodes import operator_of, with_body
+from relaxpy.tir.programs.vectors import lanes_of
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import rewritten
-from relaxpy.tir.writer.vectors import lanes_of
 
 _NAME = "relaxpy_truncated"
 _WIDTHS = (128, 256, 512)

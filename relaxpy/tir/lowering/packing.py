@@ -19,12 +19,12 @@ from typing import Any
 
 from relaxpy.ir.module import APART
 from relaxpy.tir.extents import whole, with_parsed_extents
-from relaxpy.tir.forms.stages import same_extents
 from relaxpy.tir.lowering.workspace import is_shared
+from relaxpy.tir.programs.loops import int64
+from relaxpy.tir.recognise.stages import same_extents
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.types import Buffer, Expr, Stmt
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import int64
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 LLVM writes short loops out several times, with a remainder loop behind them, and loops of few iterations completely, up
 to some hundred instructions. For a loop that computes this saves some counting. For one that copies, stores or only
 repeats another loop it saves nothing, but each copy is optimised, scheduled and emitted: two thirds of a product's code
-where neither depth nor strides are known. Rules mark such loops (`relaxpy.tir.writer.loops.ROLLED`).
+where neither depth nor strides are known. Rules mark such loops (`relaxpy.tir.programs.loops.ROLLED`).
 
 There is no hint for it in TVM's programs. So the body of a marked loop begins with an empty instruction that LLVM must
 not duplicate. It touches no memory and emits no code.
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.nodes import with_body
+from relaxpy.tir.programs.loops import ROLLED
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import contains, rewritten
-from relaxpy.tir.writer.loops import ROLLED
 
 _ONCE = "relaxpy_once"
 _DEFINITION = f"""

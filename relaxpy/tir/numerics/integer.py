@@ -16,11 +16,11 @@ from relaxpy.ir.dtype import DType
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import PrimExpr
 from relaxpy.tir.numerics.floats import let
+from relaxpy.tir.programs.loops import Buffer
+from relaxpy.tir.programs.rows import cell, rows
+from relaxpy.tir.programs.serial import Serial, serial
 from relaxpy.tir.te import broadcast_index
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer
-from relaxpy.tir.writer.rows import cell, rows
-from relaxpy.tir.writer.serial import Serial, serial
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:

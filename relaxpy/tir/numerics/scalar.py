@@ -1,7 +1,7 @@
 """Scalar functions with defined results in all cases, for operators: the same results as their numpy references.
 
 Elementary functions are calls (`T.exp(x)`), so that programs can be read and recognised; the backend expands them
-(`relaxpy.tir.writer.elementary` on processors).
+(`relaxpy.tir.programs.elementary` on processors).
 
 Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to itself, conversions to
 integers saturate (NaN gives 0), maximum and minimum propagate NaN. Nothing here can end the process.

@@ -17,9 +17,9 @@ from relaxpy.backend.cpu.compile import compile_object, compile_source, relax_al
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.errors import BuildError
 from relaxpy.target import Target
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Program
 from relaxpy.tir.tvm import s_tir, te, tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Program
 from tests.backend.support import HOST, as_tensor, compute, f32, load, n, normal, tensor
 from tests.sweeps import optimised
 

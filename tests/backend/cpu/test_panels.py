@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.panels import Packing
-from relaxpy.tir.writer import loops
+from relaxpy.tir.programs import loops
 from tests.sweeps import sweep
 
 DEPTHS = (1, 6, 7)

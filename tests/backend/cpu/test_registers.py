@@ -6,8 +6,8 @@ import pytest
 
 from relaxpy.backend.cpu.registers import vacate, with_vacant
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.programs.loops import Program
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Program
 
 
 @pytest.mark.parametrize(

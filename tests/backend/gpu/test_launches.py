@@ -11,7 +11,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.testing.op_samples import program_of, samples
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer.sort import sort_rows
+from relaxpy.tir.programs.sort import sort_rows
 from tests.backend.gpu.support import MATMUL, ROWS, TWO, program
 
 

@@ -15,7 +15,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.sorting import Topk
 from relaxpy.runtime.bytecode import Heap, IntOp
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.writer.te_call import legal_program
+from relaxpy.tir.programs.te_call import legal_program
 from tests.backend.gpu.support import MATMUL, ROWS, program
 
 

@@ -10,8 +10,8 @@ import pytest
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.target import Target
 from relaxpy.tir.lowering.given import with_given
+from relaxpy.tir.programs import loops
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
 from tests.backend.support import as_tensor, load, m, n
 
 ROWS = 24

@@ -7,9 +7,9 @@ import pytest
 
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Program
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Program
 
 LANES = 16
 

@@ -10,8 +10,8 @@ import pytest
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.target import Target
 from relaxpy.tir.lowering.rolled import kept_rolled
+from relaxpy.tir.programs import loops
 from relaxpy.tir.tvm import tirx, tvm_ffi
-from relaxpy.tir.writer import loops
 from tests.backend.support import AVX2, as_tensor, load, n
 from tests.sweeps import optimised
 

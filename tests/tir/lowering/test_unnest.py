@@ -14,8 +14,8 @@ from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.tir.lowering.unnest import unnest_new_lets, unnested
 from relaxpy.tir.numerics.floats import f32, let
+from relaxpy.tir.programs.loops import Program
 from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.loops import Program
 from tests.backend.support import HOST, as_tensor, compute, load, n, tensor
 
 DEPTH = 30

@@ -15,10 +15,10 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.numerics import avx512
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, Program
+from relaxpy.tir.programs.vectors import vectorise
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, Program
-from relaxpy.tir.writer.vectors import vectorise
 from tests.sweeps import FULL, optimised, sweep
 
 pytestmark = pytest.mark.skipif(

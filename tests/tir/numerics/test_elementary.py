@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from relaxpy.tir.numerics.elementary import ELEMENTARY, applied, function_of, length_of
+from relaxpy.tir.programs.elementary import value_written_out
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import walk
-from relaxpy.tir.writer.elementary import value_written_out
 
 TWO = ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter")
 

@@ -26,8 +26,8 @@ from relaxpy.backend.cpu.rules.tile_matmul import tile_matmul_program
 from relaxpy.backend.cpu.rules.weights import with_weights
 from relaxpy.backend.cpu.rules.window import window_program
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.programs.elementary import written_out
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.elementary import written_out
 
 _Arrange = Callable[[tirx.PrimFunc, CpuTarget], "Arrangement | None"]
 

@@ -1,7 +1,7 @@
 """Attention on CPUs in one pass over the keys, for any lengths: the matrix of scores is never written.
 
-Applies to what `relaxpy.tir.forms.attention` recognises: float32 scores of float32, float16 or bfloat16 factors, head
-sizes that are known, a mask that leaves each query neighbouring keys.
+Applies to what `relaxpy.tir.recognise.attention` recognises: float32 scores of float32, float16 or bfloat16 factors,
+head sizes that are known, a mask that leaves each query neighbouring keys.
 
 A query and a head make a *lane*. Heads that share a key head (Ainslie et al., GQA, 2023) are lanes of one kind: they
 read the same keys and values. Programs, chosen when the kernel runs by how many lanes share a key head:
@@ -45,10 +45,10 @@ from relaxpy.backend.cpu.rules.attention_tile_writer import tiles_of
 from relaxpy.backend.cpu.rules.attention_tiles import TilesProgram, lanes_of_task
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import Tiles
-from relaxpy.tir.forms.attention import AttentionForm, attention_of
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.elementary import value_written_out
-from relaxpy.tir.writer.loops import Index, PrimFunc, Stmt
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.elementary import value_written_out
+from relaxpy.tir.programs.loops import Index, PrimFunc, Stmt
+from relaxpy.tir.recognise.attention import AttentionForm, attention_of
 
 LARGEST_HEAD = 1024
 """The largest head size. With a larger one, the memory of a task would exceed its share of the L2 cache."""

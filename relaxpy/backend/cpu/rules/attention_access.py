@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from relaxpy.backend.cpu import narrowing
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.attention import AttentionForm, heads_of_a_key
-from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.numerics.math import exp_of_negative
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, Stmt, int64
+from relaxpy.tir.programs.vectors import lanes_of, mapped, vectorise
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.attention import AttentionForm, heads_of_a_key
+from relaxpy.tir.recognise.contraction import Operand, substitute
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, Stmt, int64
-from relaxpy.tir.writer.vectors import lanes_of, mapped, vectorise
 
 TOGETHER = 8
 """The most heads of a task where all heads share one key head (Shazeer, MQA, 2019). With 16, one thread takes a fifth

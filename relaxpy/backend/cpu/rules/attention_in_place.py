@@ -32,13 +32,13 @@ from relaxpy.backend.cpu.rules.attention_tile_writer import (
 from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import turned
 from relaxpy.backend.cpu.tiles import ROW_BYTES, ROWS, TILES, Tiles, address
-from relaxpy.tir.forms.contraction import Operand, substitute
-from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import scalar
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, int64
+from relaxpy.tir.programs.vectors import fold, interleaved, strips, vectorise
+from relaxpy.tir.recognise.contraction import Operand, substitute
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, int64
-from relaxpy.tir.writer.vectors import fold, interleaved, strips, vectorise
 
 LEAST_NARROW, LEAST_WIDE = 3, 5
 """The fewest lanes for which this is faster than vectors are: of narrow heads, and of wider ones, whose keys and values

@@ -41,12 +41,12 @@ from relaxpy.backend.cpu.rules.attention_access import (
 from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import strip_of, turned
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, int64
+from relaxpy.tir.programs.vectors import fold, joined, lanes_of, strips, vectorise
+from relaxpy.tir.recognise.contraction import Operand
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
-from relaxpy.tir.writer.vectors import fold, joined, lanes_of, strips, vectorise
 
 REGISTERS = 2
 """The most registers of lanes per task."""

@@ -30,11 +30,11 @@ from relaxpy.backend.cpu.rules.attention_rows import AHEAD_LEVEL, RowWriter, has
 from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import summed
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Operand
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, int64
+from relaxpy.tir.programs.vectors import interleaved, joined, vector_loop
+from relaxpy.tir.recognise.contraction import Operand
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, int64
-from relaxpy.tir.writer.vectors import interleaved, joined, vector_loop
 
 BLOCK = 128
 """Keys per block."""

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, power, share_of, splat
 from relaxpy.backend.cpu.rules.transpose import summed
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import Operand, substitute
-from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, int64
+from relaxpy.tir.programs.vectors import fold, vector_loop
+from relaxpy.tir.recognise.contraction import Operand, substitute
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, int64
-from relaxpy.tir.writer.vectors import fold, vector_loop
 
 BLOCK_VECTORS = 8
 """Vectors of keys per block."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from relaxpy.backend.cpu.rules.attention_access import Access, Exponents, Task
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.contraction import Operand
 
 GROUP = 2 * ROWS
 """Numbers of bfloat16 in a row of a tile."""

@@ -29,13 +29,13 @@ from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.powers import shares, weights
 from relaxpy.backend.cpu.rules.transpose import strip_of, summed, turned
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import scalar
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, int64
+from relaxpy.tir.programs.vectors import fold, strips, vector_loop, vector_value
+from relaxpy.tir.recognise.contraction import Operand
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, int64
-from relaxpy.tir.writer.vectors import fold, strips, vector_loop, vector_value
 
 LANES = 2 * ROWS
 """Lanes that are multiplied at a time: a part of a task."""

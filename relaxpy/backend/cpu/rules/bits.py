@@ -12,10 +12,10 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Load, Stage
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, simplify
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Load, Stage
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, simplify
 
 
 def as_bits(p: Program, stage: Stage, shared: Collection[Buffer] = ()) -> Stage:

@@ -13,10 +13,7 @@ from dataclasses import replace
 
 from relaxpy.backend.cpu.rules.nests import StageWriter
 from relaxpy.backend.cpu.rules.places import product, split_index
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage, Var
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     ceildiv,
@@ -27,6 +24,9 @@ from relaxpy.tir.writer.loops import (
     select,
     simplify,
 )
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage, Var
+from relaxpy.tir.tvm import tirx
 
 BLOCK = 1 << 14
 """Elements of a block that is reduced to one result: 64 KiB of float32."""

@@ -34,12 +34,12 @@ from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
-from relaxpy.tir.forms.contraction import Epilogue, Operand
-from relaxpy.tir.forms.convolution import SUMMED_IN, ChannelForm, read_channel_convolution
-from relaxpy.tir.forms.matmul import Dimension
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.recognise.contraction import Epilogue, Operand
+from relaxpy.tir.recognise.convolution import SUMMED_IN, ChannelForm, read_channel_convolution
+from relaxpy.tir.recognise.matmul import Dimension
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
 VECTORS = 2
 """Vectors of channels across a tile: with 14 pixels 28 sums, which leave a register for each operand."""

@@ -11,10 +11,10 @@ from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.places import product
 from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.tir.analyzer import equal
-from relaxpy.tir.forms.convolution import ChannelForm
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program
+from relaxpy.tir.recognise.convolution import ChannelForm
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program
 
 
 @dataclass(frozen=True, eq=False)

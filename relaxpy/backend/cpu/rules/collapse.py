@@ -11,10 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from relaxpy.tir.analyzer import equal
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Load, Stage, Var
-from relaxpy.tir.tvm import tirx, tvm_ffi
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     Program,
@@ -23,6 +20,9 @@ from relaxpy.tir.writer.loops import (
     is_constant,
     simplify,
 )
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Load, Stage, Var
+from relaxpy.tir.tvm import tirx, tvm_ffi
 
 Axes = list[tuple[Var, Expr]]
 """Axes with their extents, outermost first."""

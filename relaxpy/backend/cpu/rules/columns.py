@@ -19,11 +19,7 @@ from typing import Any
 
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms.rows import Rows
-from relaxpy.tir.forms.stages import loads_of, step, uses
-from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import contains, rewritten, walk
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     Program,
@@ -35,6 +31,10 @@ from relaxpy.tir.writer.loops import (
     sequence,
     simplify,
 )
+from relaxpy.tir.recognise.rows import Rows
+from relaxpy.tir.recognise.stages import loads_of, step, uses
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import contains, rewritten, walk
 
 COLUMNS = 64
 """Rows of a group: their cells fit into registers, or nearly so."""

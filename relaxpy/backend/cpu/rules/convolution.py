@@ -28,18 +28,18 @@ from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
-from relaxpy.tir.forms.contraction import Epilogue, Operand
-from relaxpy.tir.forms.convolution import (
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.programs.vectors import converted, every_second
+from relaxpy.tir.recognise.contraction import Epilogue, Operand
+from relaxpy.tir.recognise.convolution import (
     SUMMED_IN,
     ConvolutionForm,
     Walk,
     prefers_channels,
     read_convolution,
 )
-from relaxpy.tir.forms.matmul import Dimension
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
-from relaxpy.tir.writer.vectors import converted, every_second
+from relaxpy.tir.recognise.matmul import Dimension
 
 VECTORS = 2
 """Vector registers across a panel: with 8 rows 16 sums, which hide the latency of the multiply-adds."""

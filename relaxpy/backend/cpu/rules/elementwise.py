@@ -19,9 +19,17 @@ from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.streaming import Stream, with_streams
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage, Var
-from relaxpy.tir.writer.loops import PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
+from relaxpy.tir.programs.loops import (
+    PrimFunc,
+    Program,
+    ceildiv,
+    constant,
+    int64,
+    minimum,
+    simplify,
+)
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage, Var
 
 CHUNK = 4096
 """Elements of the innermost axis per parallel iteration: some microseconds of work."""

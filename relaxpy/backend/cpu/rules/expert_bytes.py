@@ -1,5 +1,5 @@
 """Linear maps that are chosen by index, of activations in int8 and weights of 4 bits, on bytes (W4A8):
-`relaxpy.tir.forms.expert_linear`.
+`relaxpy.tir.recognise.expert_linear`.
 
 The weight of each expert is in tiles of columns, and multiplied as that of a product of matrices
 (`relaxpy.backend.cpu.rules.quantized_tiles`) with the rows that chose it. A task makes a panel of columns of all
@@ -26,14 +26,14 @@ from relaxpy.backend.cpu.rules.quantized_tiles import (
 )
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir import prim_func
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.contraction import Axis
-from relaxpy.tir.forms.expert_linear import ExpertLinearForm, expert_linear_of
-from relaxpy.tir.forms.matmul import Dimension
-from relaxpy.tir.forms.quantized_matmul import QuantizedFactors, quantized_factors
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.contraction import Axis
+from relaxpy.tir.recognise.expert_linear import ExpertLinearForm, expert_linear_of
+from relaxpy.tir.recognise.matmul import Dimension
+from relaxpy.tir.recognise.quantized_matmul import QuantizedFactors, quantized_factors
 from relaxpy.tir.schedule import is_scheduled
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, PrimFunc, Program, Stmt
 
 
 @dataclass(frozen=True, eq=False)

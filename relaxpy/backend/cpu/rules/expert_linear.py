@@ -1,4 +1,4 @@
-"""Linear maps that are chosen by index on CPUs: `relaxpy.tir.forms.expert_linear`.
+"""Linear maps that are chosen by index on CPUs: `relaxpy.tir.recognise.expert_linear`.
 
 The pairs of a row and an expert are sorted by expert (`relaxpy.backend.cpu.rules.expert_pairs`). A task makes some
 columns of all pairs: whatever the choices are, the tasks are alike.
@@ -20,14 +20,14 @@ from typing import Protocol
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.expert_pairs import ExpertWriter, fits
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.expert_linear import ExpertLinearForm, expert_linear_of
-from relaxpy.tir.forms.quantized_matmul import Nibbles, Scaled, nibbles_of, scaled
-from relaxpy.tir.forms.stages import Combiner
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Stmt, int64
+from relaxpy.tir.programs.vectors import fold, vector_value
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.expert_linear import ExpertLinearForm, expert_linear_of
+from relaxpy.tir.recognise.quantized_matmul import Nibbles, Scaled, nibbles_of, scaled
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
-from relaxpy.tir.writer.vectors import fold, vector_value
 
 CHUNK = 32
 """Places of the depth whose codes share a scale, and are unpacked together."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.expert_linear import ExpertLinearForm
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, int64
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.expert_linear import ExpertLinearForm
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import rewritten
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 
 
 def fits(form: ExpertLinearForm) -> bool:

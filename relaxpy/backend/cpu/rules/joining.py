@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.stages import Stage
 from relaxpy.tir.numerics import avx512
-from relaxpy.tir.writer.loops import Expr
+from relaxpy.tir.programs.loops import Expr
+from relaxpy.tir.recognise.stages import Stage
 
 
 def joining(stage: Stage, target: CpuTarget) -> Callable[[Expr, Expr], Expr]:

@@ -25,12 +25,9 @@ from relaxpy.backend.cpu.rules.nests import StageWriter, is_side_by_side
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.search import property_of
 from relaxpy.backend.cpu.rules.streaming import Stream
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage, Var
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.numerics.math import exp_of_negative
-from relaxpy.tir.tvm import tirx, tvm_ffi
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     PrimFunc,
@@ -46,6 +43,9 @@ from relaxpy.tir.writer.loops import (
     select,
     simplify,
 )
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage, Var
+from relaxpy.tir.tvm import tirx, tvm_ffi
 
 BLOCK = 1 << 12
 """Elements of a block: 16 KiB of float32, which a first-level cache holds beside the result."""

@@ -48,11 +48,17 @@ from relaxpy.backend.cpu.rules.matmul_registers import (
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.rules.streaming import with_streams
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.contraction import linear_part, substitute
-from relaxpy.tir.forms.matmul import Dimension, MatmulForm, computed_matmul_of, matmul_of, place_of
-from relaxpy.tir.forms.stages import loads_of
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.recognise.contraction import linear_part, substitute
+from relaxpy.tir.recognise.matmul import (
+    Dimension,
+    MatmulForm,
+    computed_matmul_of,
+    matmul_of,
+    place_of,
+)
+from relaxpy.tir.recognise.stages import loads_of
 
 DEPTH_BLOCK, COPIED_DEPTH = 1024, 256
 """The largest depth of a block in words: if both factors are read in place, so that a block costs only its sums, and

@@ -22,11 +22,11 @@ from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.rules.matmul_formula import Formula
 from relaxpy.backend.cpu.rules.transpose import strip_of, turned
 from relaxpy.backend.cpu.target import CACHE_LINE
-from relaxpy.tir.forms.contraction import Panels
-from relaxpy.tir.forms.matmul import BITS, MatmulForm
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program
+from relaxpy.tir.recognise.contraction import Panels
+from relaxpy.tir.recognise.matmul import BITS, MatmulForm
 from relaxpy.tir.tvm import tvm
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program
 
 AHEAD = 8192
 """The distance in bytes between what is read of a packed factor and what is prefetched. Processors prefetch within a

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.contraction import Epilogue, Operand
-from relaxpy.tir.forms.matmul import Dimension, place_of
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program
+from relaxpy.tir.programs.vectors import ElementStmt, masked_store, vectorise
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.contraction import Epilogue, Operand
+from relaxpy.tir.recognise.matmul import Dimension, place_of
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program
-from relaxpy.tir.writer.vectors import ElementStmt, masked_store, vectorise
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """A matrix product's right-hand factor that is computed from parameters: a weight of small integers with scales.
 
-The element at row k and column j is a formula (`relaxpy.tir.forms.contraction.Operand.formula`). Vectors across columns
-are computed in registers, from loads of these kinds:
+The element at row k and column j is a formula (`relaxpy.tir.recognise.contraction.Operand.formula`). Vectors across
+columns are computed in registers, from loads of these kinds:
 
 * of neighbours: the last index is j (a weight with its depth first)
 * of a tile: the indices are j // width, ..., j % width (`relaxpy.backend.cpu.row_tiles`, which a weight that is known
@@ -24,17 +24,17 @@ from typing import Protocol
 from relaxpy.backend.cpu.panels import PANEL_VECTORS
 from relaxpy.backend.cpu.row_tiles import RowTiles
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.matmul import BITS, Dimension, computed_matmul_of
-from relaxpy.tir.forms.quantized_matmul import quantized_matmul_of
 from relaxpy.tir.nodes import address_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, Program
+from relaxpy.tir.programs.vectors import masked_value, vector_value
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.matmul import BITS, Dimension, computed_matmul_of
+from relaxpy.tir.recognise.quantized_matmul import quantized_matmul_of
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, Program
-from relaxpy.tir.writer.vectors import masked_value, vector_value
 
 _UNROLLED = (8, 4, 2)
 """Rows that may be written out together: codes in a word of 32 or 16 bits, or in a byte."""

@@ -29,10 +29,10 @@ from relaxpy.backend.cpu.rules.matmul_finish import Total
 from relaxpy.backend.cpu.rules.streaming import Stream
 from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms.matmul import MatmulForm
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr
+from relaxpy.tir.recognise.matmul import MatmulForm
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr
 
 if TYPE_CHECKING:
     from relaxpy.backend.cpu.rules.matmul import ProductWriter

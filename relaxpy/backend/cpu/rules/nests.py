@@ -26,11 +26,8 @@ from relaxpy.backend.cpu.rules.segments import Segment, segments
 from relaxpy.backend.cpu.rules.streaming import Stream
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.ir.dtype import DType
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Combiner, Stage, Var
 from relaxpy.tir.numerics.floats import is_unordered
-from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     Program,
@@ -45,7 +42,7 @@ from relaxpy.tir.writer.loops import (
     minimum,
     simplify,
 )
-from relaxpy.tir.writer.vectors import (
+from relaxpy.tir.programs.vectors import (
     fold,
     masked_store,
     masked_value,
@@ -53,6 +50,9 @@ from relaxpy.tir.writer.vectors import (
     vector_value,
     vectorise,
 )
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Combiner, Stage, Var
+from relaxpy.tir.tvm import tirx, tvm
 
 At = Mapping[Var, Expr]
 """The values of fixed axes."""

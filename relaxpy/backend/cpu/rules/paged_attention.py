@@ -1,7 +1,7 @@
 """Attention over a paged cache on CPUs: a task for some tokens and a key head.
 
-Applies to what `relaxpy.tir.forms.paged_attention` recognises, if the sizes of pages and heads are known and are whole
-vectors, and scores are float32. A task computes all heads that share a key head. It goes through the keys of its
+Applies to what `relaxpy.tir.recognise.paged_attention` recognises, if the sizes of pages and heads are known and are
+whole vectors, and scores are float32. A task computes all heads that share a key head. It goes through the keys of its
 tokens in *blocks* of some neighbouring pages (`relaxpy.backend.cpu.rules.paged_tile`), and through those in *segments*
 of some blocks. Every segment has a softmax of its own, whose sums are merged with those of the segments before it.
 Blocks and segments begin at multiples of their sizes in the sequence, so a row's operations and their order depend on
@@ -35,14 +35,14 @@ from relaxpy.backend.cpu.rules.paged_tile import (
     power,
 )
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
-from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.lowering.definitions import with_definitions
 from relaxpy.tir.numerics import scalar
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Stmt, int64
+from relaxpy.tir.programs.vectors import fold
+from relaxpy.tir.recognise.paged_attention import PagedForm, paged_attention_of
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
-from relaxpy.tir.writer.vectors import fold
 
 LARGEST_TASK = 1 << 14
 """Numbers of queries, or of sums, that a task keeps: 64 KiB each."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from relaxpy.backend.cpu.rules.attention_access import splat
 from relaxpy.backend.cpu.rules.paged_tile import LOG2_E, Sizes
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 
 MOST_REACH = 1 << 12
 """Columns of an operand: a task keeps a copy of its heads' rows."""

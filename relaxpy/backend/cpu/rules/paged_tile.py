@@ -27,14 +27,14 @@ from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.narrowing import narrowed
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, as_numbers, as_words, ones, splat
 from relaxpy.backend.cpu.target import CACHE_LINE
-from relaxpy.tir.forms.stages import Combiner
 from relaxpy.tir.numerics import math, scalar
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.elementary import value_written_out
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, int64
+from relaxpy.tir.programs.paged_attention import Scoring
+from relaxpy.tir.programs.vectors import fold, interleaved, mapped, vector_value
+from relaxpy.tir.recognise.stages import Combiner
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.elementary import value_written_out
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
-from relaxpy.tir.writer.paged_attention import Scoring
-from relaxpy.tir.writer.vectors import fold, interleaved, mapped, vector_value
 
 LOG2_E = log2(2.718281828459045)
 """Scores are kept as exponents of 2."""

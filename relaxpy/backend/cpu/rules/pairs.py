@@ -8,11 +8,11 @@ own.
 
 from __future__ import annotations
 
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Load, Stage, Var
+from relaxpy.tir.programs.loops import Expr, broadcast, int64
+from relaxpy.tir.programs.vectors import every_second, vector_value, vectorise
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Load, Stage, Var
 from relaxpy.tir.tvm import tirx, tvm_ffi
-from relaxpy.tir.writer.loops import Expr, broadcast, int64
-from relaxpy.tir.writer.vectors import every_second, vector_value, vectorise
 
 _BITS = 16
 

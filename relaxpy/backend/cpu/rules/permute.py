@@ -26,10 +26,7 @@ from relaxpy.backend.cpu.rules.streaming import Stream
 from relaxpy.backend.cpu.rules.transpose import transposed
 from relaxpy.backend.cpu.target import CACHE_LINE
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Load, Stage, Var
-from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     both,
@@ -43,7 +40,10 @@ from relaxpy.tir.writer.loops import (
     select,
     simplify,
 )
-from relaxpy.tir.writer.vectors import masked_store, masked_value, vector_value, vectorise
+from relaxpy.tir.programs.vectors import masked_store, masked_value, vector_value, vectorise
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Load, Stage, Var
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 BLOCK = 128
 """Positions of a block along the last axis: rows that are read."""

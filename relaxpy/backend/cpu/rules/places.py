@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Expr,
     Program,
     at_least_one,
@@ -14,6 +13,7 @@ from relaxpy.tir.writer.loops import (
     select,
     simplify,
 )
+from relaxpy.tir.tvm import tirx
 
 
 def product(extents: Sequence[Expr]) -> Expr:

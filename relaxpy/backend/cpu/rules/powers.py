@@ -5,9 +5,9 @@ bits take 9 for as many bits (`relaxpy.tir.numerics.math.exp_of_negative`).
 from __future__ import annotations
 
 from relaxpy.tir.numerics.avx512 import LANES, fraction, scaled
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, Program
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, Program
 
 # 2**r = 1 + r*p(r) on 0 <= r < 1: minimax of the relative error, 8.6e-5.
 _FRACTION = (7.706704e-2, 2.2764499e-1, 6.9511679e-1)

@@ -1,4 +1,4 @@
-"""Products of activations in int8 with weights of 4 bits, on bytes (W4A8): `relaxpy.tir.forms.quantized_matmul`.
+"""Products of activations in int8 with weights of 4 bits, on bytes (W4A8): `relaxpy.tir.recognise.quantized_matmul`.
 
 A task makes all rows of a panel of columns (`relaxpy.backend.cpu.rules.quantized_tiles`).
 """
@@ -17,9 +17,9 @@ from relaxpy.backend.cpu.rules.quantized_tiles import (
     height_of,
 )
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.quantized_matmul import QuantizedMatmul, quantized_matmul_of
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.recognise.quantized_matmul import QuantizedMatmul, quantized_matmul_of
 
 
 def quantized_matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:

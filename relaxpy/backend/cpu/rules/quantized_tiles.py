@@ -23,10 +23,10 @@ from relaxpy.backend.cpu.dots import Dots, total_of
 from relaxpy.backend.cpu.rules.matmul_finish import Total
 from relaxpy.backend.cpu.rules.matmul_formula import Formula, OfColumns
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
-from relaxpy.tir.forms.quantized_matmul import Nibbles, Scaled
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, Index, Program
+from relaxpy.tir.recognise.quantized_matmul import Nibbles, Scaled
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, Index, Program
 
 CHUNK = 32
 """Places of the depth whose products are summed as integers: `relaxpy.backend.cpu.dots.MOST` words of even places and

@@ -1,8 +1,9 @@
 """Recurrent layers on CPUs: the steps of a whole sequence in one kernel.
 
-Applies to what `relaxpy.tir.forms.recurrent` recognises, if the sizes of the layer are known. A *panel* is 16 units of
-all gates, whose weights are contiguous, in the order in which they are read. A step multiplies the state of some rows
-by each panel, in a tile of registers, and then computes the gates of these units. There are two ways to divide this:
+Applies to what `relaxpy.tir.recognise.recurrent` recognises, if the sizes of the layer are known. A *panel* is 16 units
+of all gates, whose weights are contiguous, in the order in which they are read. A step multiplies the state of some
+rows by each panel, in a tile of registers, and then computes the gates of these units. There are two ways to divide
+this:
 
 * Of a layer that fits into a core's cache, a task is a direction and some rows of the batch, over all steps.
 * Of a larger one, every step is a parallel loop over panels: each core reads its own part of the weight, which stays
@@ -23,13 +24,13 @@ from relaxpy.backend.cpu.registers import vacate, with_vacant
 from relaxpy.backend.cpu.rules.attention_access import splat
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.ir.cell import PANEL
-from relaxpy.tir.forms.recurrent import RecurrentForm, recurrent_of
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.elementary import value_written_out
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Stmt, int64
+from relaxpy.tir.programs.recurrent import functions_of
+from relaxpy.tir.programs.vectors import mapped, vector_loop
+from relaxpy.tir.recognise.recurrent import RecurrentForm, recurrent_of
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.elementary import value_written_out
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, int64
-from relaxpy.tir.writer.recurrent import functions_of
-from relaxpy.tir.writer.vectors import mapped, vector_loop
 
 MOST_ROWS = 6
 """Rows of a tile, at most."""

@@ -26,11 +26,8 @@ from relaxpy.backend.cpu.rules.nests import TILE_VECTORS, Lanes, StageWriter, ex
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.streaming import Stream, with_streams
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage
 from relaxpy.tir.lowering.workspace import is_small
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     PrimFunc,
@@ -41,6 +38,9 @@ from relaxpy.tir.writer.loops import (
     minimum,
     simplify,
 )
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage
+from relaxpy.tir.tvm import tirx
 
 
 def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:

@@ -1,8 +1,8 @@
 """Independent rows: one parallel loop over all of them, the statements of a row in order.
 
 Sorts, running totals, region samples, integer powers: programs written as a block with statements, loops and memory of
-its own for every row (`relaxpy.tir.forms.rows`). The author declares the rows independent; here that is proved, loop by
-loop, and a loop without a proof runs serially.
+its own for every row (`relaxpy.tir.recognise.rows`). The author declares the rows independent; here that is proved,
+loop by loop, and a loop without a proof runs serially.
 
 A row that is strided in memory (a running total along an outer axis) would use one element of each cache line, and no
 vectors: many such rows run at a time (`relaxpy.backend.cpu.rules.columns`).
@@ -23,14 +23,14 @@ from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.rows import Rows, read_rows, rows_of
 from relaxpy.tir.lowering.workspace import handed_on, is_small
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Stmt, sequence
+from relaxpy.tir.programs.serial import Serial
+from relaxpy.tir.recognise.rows import Rows, read_rows, rows_of
 from relaxpy.tir.regions import with_regions
 from relaxpy.tir.schedule import with_outer_loops_parallel
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, sequence
-from relaxpy.tir.writer.serial import Serial
 
 
 def schedule_rows(func: PrimFunc, target: CpuTarget) -> Arrangement | None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from relaxpy.tir.forms.stages import Combiner, Stage, loads_of, substitute
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Expr,
     Program,
     both,
@@ -22,7 +20,9 @@ from relaxpy.tir.writer.loops import (
     select,
     zero,
 )
-from relaxpy.tir.writer.vectors import fold
+from relaxpy.tir.programs.vectors import fold
+from relaxpy.tir.recognise.stages import Combiner, Stage, loads_of, substitute
+from relaxpy.tir.tvm import tirx
 
 _VECTORS = 8
 """Vectors of a block: their tests are combined before the one branch of the block."""

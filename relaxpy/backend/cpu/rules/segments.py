@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Var
+from relaxpy.tir.programs.loops import Expr, Program, constant, int64, maximum, minimum, simplify
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Var
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.loops import Expr, Program, constant, int64, maximum, minimum, simplify
 
 _MOST = 8
 """The most segments of an axis: each becomes a loop of its own."""

@@ -6,11 +6,11 @@ from relaxpy.analysis.index_checks import is_checked
 from relaxpy.backend.cpu.rules.blocks import may_be_long
 from relaxpy.backend.cpu.rules.long_rows import may_be_cut
 from relaxpy.backend.cpu.rules.places import product
-from relaxpy.tir.forms import stages as s
 from relaxpy.tir.lowering.workspace import handed_on
+from relaxpy.tir.programs.loops import constant
+from relaxpy.tir.recognise import stages as s
 from relaxpy.tir.schedule import asserts
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import constant
 
 
 def may_have_workspaces(func: tirx.PrimFunc) -> bool:

@@ -19,12 +19,8 @@ from dataclasses import dataclass, replace
 from relaxpy.backend.cpu.rules.places import product
 from relaxpy.backend.cpu.target import CACHE_LINE, CpuTarget
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage, Var
 from relaxpy.tir.lowering.definitions import with_definitions
-from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import walk
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     Program,
@@ -35,6 +31,10 @@ from relaxpy.tir.writer.loops import (
     minimum,
     simplify,
 )
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage, Var
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import walk
 
 _OTHERS = (1 << 20, 16 << 20, 32 << 20, 64 << 20)
 """Other limits than `CpuTarget.streamed_bytes`, for tuning."""

@@ -24,9 +24,9 @@ from relaxpy.backend.cpu.rules.matmul import Cut, Partial, ProductWriter
 from relaxpy.backend.cpu.rules.places import shared_pieces
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import ROWS, Tiles, address
-from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, PrimFunc, Stmt
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, PrimFunc, Stmt
+from relaxpy.tir.recognise.matmul import MatmulForm, matmul_of
 
 BLOCK = 2 * ROWS
 """Rows and columns of a block."""

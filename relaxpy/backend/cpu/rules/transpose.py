@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from relaxpy.tir.programs.loops import Expr, Program
+from relaxpy.tir.programs.vectors import interleaved, lanes_of
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Expr, Program
-from relaxpy.tir.writer.vectors import interleaved, lanes_of
 
 
 def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
@@ -31,7 +31,7 @@ def strip_of(lanes: int, bits: int) -> int:
 
 
 def turned(p: Program, registers: Sequence[Expr]) -> list[Expr]:
-    """The columns of a strip of a square (`relaxpy.tir.writer.vectors.strips`): in each part of the registers a small
+    """The columns of a strip of a square (`relaxpy.tir.programs.vectors.strips`): in each part of the registers a small
     square is transposed, by perfect shuffles (Stone, 1971). A loop over strips is a third of the code of a whole
     square, and takes fewer permutations."""
     size, current = len(registers), [p.let("row", register) for register in registers]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Load, Stage, Var
 from relaxpy.tir.numerics.elementary import function_of
 from relaxpy.tir.numerics.math import exp_of_negative
+from relaxpy.tir.programs.loops import Expr, PrimFunc
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Load, Stage, Var
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains, rewritten
-from relaxpy.tir.writer.loops import Expr, PrimFunc
 
 
 @lru_cache(maxsize=1024)  # once for each rule and estimate

@@ -24,10 +24,19 @@ from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.rules.window_taps import MOST_TAPS, Block, Tap
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.contraction import places_behind
-from relaxpy.tir.forms.stages import Load, Stage, Var
-from relaxpy.tir.forms.windows import (
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Buffer, Expr, PrimFunc, Program
+from relaxpy.tir.programs.vectors import (
+    converted,
+    every_second,
+    masked_store,
+    vector_value,
+    vectorise,
+)
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.contraction import places_behind
+from relaxpy.tir.recognise.stages import Load, Stage, Var
+from relaxpy.tir.recognise.windows import (
     Guarded,
     Walk,
     read_guarded,
@@ -35,15 +44,6 @@ from relaxpy.tir.forms.windows import (
     with_padding_inlined,
 )
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program
-from relaxpy.tir.writer.vectors import (
-    converted,
-    every_second,
-    masked_store,
-    vector_value,
-    vectorise,
-)
 
 ROWS = 16
 """About as many rows of the output does a task compute with its vectors."""

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage
-from relaxpy.tir.forms.windows import Walk
-from relaxpy.tir.writer import loops
+from relaxpy.tir.programs import loops
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage
+from relaxpy.tir.recognise.windows import Walk
 
 BLOCKS = (4, 7, 5, 6, 3)
 """Rows of a block: the first of these that divides the rows of the output, or else the first. The sums of so many rows

@@ -1,5 +1,5 @@
-"""Attention in one launch that never stores the scores, for any lengths: what `relaxpy.tir.forms.attention` recognises,
-of float16 or bfloat16, with heads of a multiple of 16, at most 128, on devices with tensor cores
+"""Attention in one launch that never stores the scores, for any lengths: what `relaxpy.tir.recognise.attention`
+recognises, of float16 or bfloat16, with heads of a multiple of 16, at most 128, on devices with tensor cores
 (`relaxpy.backend.gpu.schedule.attention_tile`). Other attention is a program of rows.
 
 A group computes 64 rows, neighbours among the queries of a batch and the heads that share a key head. A mask that
@@ -21,11 +21,7 @@ from relaxpy.backend.gpu.schedule.attention_tile import (
 )
 from relaxpy.backend.gpu.schedule.group import blocks, meet, registers, shared
 from relaxpy.backend.gpu.target import GpuTarget
-from relaxpy.tir.forms.attention import AttentionForm, attention_of, heads_of_a_key
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.forms.stages import substitute
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Expr,
     both,
     constant,
@@ -39,6 +35,10 @@ from relaxpy.tir.writer.loops import (
     select,
     simplify,
 )
+from relaxpy.tir.recognise.attention import AttentionForm, attention_of, heads_of_a_key
+from relaxpy.tir.recognise.contraction import Operand
+from relaxpy.tir.recognise.stages import substitute
+from relaxpy.tir.tvm import tirx
 
 
 def arrange_attention(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None:

@@ -24,8 +24,7 @@ from typing import Generic, TypeVar
 
 from relaxpy.backend.gpu.schedule.group import launched, meet, registers, shared, shares
 from relaxpy.backend.gpu.target import GpuTarget, WarpFunctions
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     Program,
@@ -35,6 +34,7 @@ from relaxpy.tir.writer.loops import (
     int64,
     load,
 )
+from relaxpy.tir.tvm import tirx
 
 WARP, WARPS = 32, 4
 THREADS = WARP * WARPS

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from relaxpy.backend.gpu.device_kernel import MEETS, WHOLE
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.tvm import s_tir, tirx
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 
 SHARED_BYTES = 16384
 """Memory that a group of threads has on every device (WebGPU's default limit)."""

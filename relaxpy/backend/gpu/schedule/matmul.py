@@ -36,15 +36,7 @@ from relaxpy.backend.gpu.schedule.product import Product
 from relaxpy.backend.gpu.schedule.tensor_cores import ALL_ROWS, factor_type, tensor_core_programs
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms.matmul import (
-    BITS,
-    MatmulForm,
-    computed_matmul_of,
-    matmul_of,
-)
-from relaxpy.tir.forms.stages import loads_of, uses
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     both,
@@ -58,6 +50,14 @@ from relaxpy.tir.writer.loops import (
     minimum,
     select,
 )
+from relaxpy.tir.recognise.matmul import (
+    BITS,
+    MatmulForm,
+    computed_matmul_of,
+    matmul_of,
+)
+from relaxpy.tir.recognise.stages import loads_of, uses
+from relaxpy.tir.tvm import tirx
 
 _AHEAD = 4
 """Reads of the right-hand factor that a thread has on their way at the same time, where the depth is known to have so

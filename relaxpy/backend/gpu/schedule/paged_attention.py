@@ -1,4 +1,4 @@
-"""Attention over a paged cache in one launch: what `relaxpy.tir.forms.paged_attention` recognises, of float16 or
+"""Attention over a paged cache in one launch: what `relaxpy.tir.recognise.paged_attention` recognises, of float16 or
 bfloat16 queries, with pages of the same type or of int8, on devices with tensor cores
 (`relaxpy.backend.gpu.schedule.attention_tile`). Heads are a multiple of 16 wide, at most 128, and pages have a multiple
 of 8 tokens, of int8 16. Other paged attention has a thread for each token and head.
@@ -26,9 +26,7 @@ from relaxpy.backend.gpu.schedule.attention_tile import (
 )
 from relaxpy.backend.gpu.schedule.group import meet, shared
 from relaxpy.backend.gpu.target import GpuTarget
-from relaxpy.tir.forms.paged_attention import PagedForm, paged_attention_of
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     both,
@@ -42,6 +40,8 @@ from relaxpy.tir.writer.loops import (
     load,
     minimum,
 )
+from relaxpy.tir.recognise.paged_attention import PagedForm, paged_attention_of
+from relaxpy.tir.tvm import tirx
 
 _NOBODY = -2
 """The sequence of a tile that there is not."""

@@ -8,11 +8,11 @@ from typing import Any
 from relaxpy.backend.gpu.schedule.group import shared
 from relaxpy.backend.gpu.schedule.vectors import read_vector, vector_elements
 from relaxpy.backend.gpu.target import GpuTarget
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.forms.matmul import Dimension, MatmulForm, place_of
-from relaxpy.tir.forms.stages import map_loads, substitute
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, floordiv, floormod, index_of, int64
+from relaxpy.tir.recognise.contraction import Operand
+from relaxpy.tir.recognise.matmul import Dimension, MatmulForm, place_of
+from relaxpy.tir.recognise.stages import map_loads, substitute
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, floordiv, floormod, index_of, int64
 
 Values = Mapping[Any, Expr]
 

@@ -1,5 +1,5 @@
-"""Recurrent layers on GPUs in one launch: what `relaxpy.tir.forms.recurrent` recognises, with a group of threads for
-each direction and sequence.
+"""Recurrent layers on GPUs in one launch: what `relaxpy.tir.recognise.recurrent` recognises, with a group of threads
+for each direction and sequence.
 
 The threads of a group share the sums of a step, each the products of some units, whose weights are neighbours in
 memory; then the units; they meet in between. The state is in the results, which the group has to itself. A layer whose
@@ -25,12 +25,12 @@ from relaxpy.backend.gpu.schedule.group import (
 from relaxpy.backend.gpu.target import GpuTarget
 from relaxpy.ir.cell import PANEL
 from relaxpy.ir.dim import Dim
-from relaxpy.tir.forms.recurrent import RecurrentForm, recurrent_of
+from relaxpy.tir.programs.loops import Buffer, Expr, constant, floordiv, floormod, int64, simplify
+from relaxpy.tir.programs.recurrent import Row
+from relaxpy.tir.programs.rows import cell
+from relaxpy.tir.programs.serial import Serial
+from relaxpy.tir.recognise.recurrent import RecurrentForm, recurrent_of
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer, Expr, constant, floordiv, floormod, int64, simplify
-from relaxpy.tir.writer.recurrent import Row
-from relaxpy.tir.writer.rows import cell
-from relaxpy.tir.writer.serial import Serial
 
 
 def arrange_recurrent(func: tirx.PrimFunc, target: GpuTarget) -> Arrangement | None:

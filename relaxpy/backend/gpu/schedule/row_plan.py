@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from relaxpy.tir.forms.stages import Load, Stage, is_output, same_extents, stages_of, uses
+from relaxpy.tir.programs.loops import constant
+from relaxpy.tir.recognise.stages import Load, Stage, is_output, same_extents, stages_of, uses
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.types import Axis, Buffer, Expr
-from relaxpy.tir.writer.loops import constant
 
 _SHORT = 32
 """A thread alone reduces this many elements."""

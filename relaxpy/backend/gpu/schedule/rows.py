@@ -16,10 +16,10 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.gpu.schedule.group import launched, meet
 from relaxpy.backend.gpu.schedule.row_plan import Part, RowPlan, plain_name, row_plan
 from relaxpy.backend.gpu.target import GpuTarget
-from relaxpy.tir.forms.stages import Stage, is_output, map_loads, substitute
+from relaxpy.tir.programs.loops import Program, at_least_one, constant, int64
+from relaxpy.tir.recognise.stages import Stage, is_output, map_loads, substitute
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.types import Axis, Buffer, Expr
-from relaxpy.tir.writer.loops import Program, at_least_one, constant, int64
 
 
 def arrange_rows(

@@ -22,9 +22,7 @@ from relaxpy.backend.gpu.schedule.product import Product
 from relaxpy.backend.gpu.schedule.vectors import WORD, flat_index, read_words
 from relaxpy.backend.gpu.target import GpuTarget, WarpFunctions
 from relaxpy.backend.knobs import knob
-from relaxpy.tir.forms.contraction import Operand
-from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer.loops import (
+from relaxpy.tir.programs.loops import (
     Buffer,
     Expr,
     both,
@@ -36,6 +34,8 @@ from relaxpy.tir.writer.loops import (
     index_of,
     int64,
 )
+from relaxpy.tir.recognise.contraction import Operand
+from relaxpy.tir.tvm import tirx, tvm
 
 WARP = 32
 _WARPS = 8

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from relaxpy.tir.forms.contraction import Operand
+from relaxpy.tir.programs.loops import Buffer, Expr, Program, constant, int64
+from relaxpy.tir.recognise.contraction import Operand
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer.loops import Buffer, Expr, Program, constant, int64
 
 WORD = 32
 """Bits of the words that a vector consists of."""

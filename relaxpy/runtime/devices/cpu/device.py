@@ -17,7 +17,7 @@ from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.tensor import Tensor, allocate
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.devices.lines import DeviceLines
+    from relaxpy.runtime.devices.emit import DeviceLines
     from relaxpy.runtime.terms import KernelInfo, Requirement
 
 
@@ -34,7 +34,7 @@ class CpuRuntime(DeviceRuntime):
 
     @classmethod
     def lines(cls) -> type[DeviceLines]:
-        from relaxpy.runtime.devices.cpu.lines import CpuLines  # no need of functions linked before
+        from relaxpy.runtime.devices.cpu.emit import CpuLines  # no need of functions linked before
 
         return CpuLines
 

@@ -1,4 +1,4 @@
-"""The names in the code of linked functions for the CPU (`relaxpy.runtime.devices.cpu.lines`)."""
+"""The names in the code of linked functions for the CPU (`relaxpy.runtime.devices.cpu.emit`)."""
 
 from __future__ import annotations
 

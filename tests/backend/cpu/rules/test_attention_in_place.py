@@ -20,8 +20,8 @@ from relaxpy.op import te
 from relaxpy.op.attention import Attention
 from relaxpy.testing.guard_pages import guarded, status_in_child
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.attention import attention_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.attention import attention_of
 from tests.backend.cpu.rules.test_attention import Case, reference
 from tests.backend.cpu.tile_places import PLACES, tiles_at
 from tests.sweeps import FULL, sweep

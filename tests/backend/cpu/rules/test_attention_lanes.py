@@ -14,7 +14,7 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.op.attention import Attention
 from relaxpy.testing.guard_pages import guarded, status_in_child
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.attention import attention_of
+from relaxpy.tir.recognise.attention import attention_of
 from tests.backend.cpu.rules.test_attention import Case, reference
 from tests.backend.cpu.words import SERIAL, B, agrees, run, words_kernels, words_target
 

@@ -17,7 +17,7 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.attention import Attention
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.attention import attention_of
+from relaxpy.tir.recognise.attention import attention_of
 from tests.backend.cpu.rules.test_attention import Case, reference
 from tests.backend.cpu.tile_places import PLACES, tiles_at
 from tests.sweeps import FULL, sweep

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.rules.bits import as_bits
-from relaxpy.tir.forms import stages as s
+from relaxpy.tir.programs.loops import Program
+from relaxpy.tir.recognise import stages as s
 from relaxpy.tir.tvm import te, tirx
-from relaxpy.tir.writer.loops import Program
 from tests.backend.support import Kernel, compute, i64, m, n, tensor
 
 

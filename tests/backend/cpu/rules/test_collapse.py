@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.rules.collapse import collapse
-from relaxpy.tir.forms import stages as s
+from relaxpy.tir.programs.loops import Program
+from relaxpy.tir.recognise import stages as s
 from relaxpy.tir.tvm import te
-from relaxpy.tir.writer.loops import Program
 from tests.backend.support import Kernel, compute, d, m, n, normal, over, tensor
 
 

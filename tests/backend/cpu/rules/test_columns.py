@@ -16,12 +16,12 @@ from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs.scan import scan
 from relaxpy.tir.schedule import loops_of
 from relaxpy.tir.tvm import s_tir, tirx
 from relaxpy.tir.walk import walk
-from relaxpy.tir.writer.scan import scan
 from tests.backend.cpu.rules.test_rows import agree
-from tests.tir.forms.test_rows import program
+from tests.tir.recognise.test_rows import program
 
 HOST = Target.parse("llvm")
 DOWN = """

@@ -23,8 +23,8 @@ from relaxpy.op.deduce import deduce
 from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.convolution import read_convolution
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.convolution import read_convolution
 from tests.sweeps import FULL, quick_target, sweep
 
 HOST = Target.host()

@@ -13,10 +13,10 @@ import pytest
 import relaxpy
 from relaxpy.backend.cpu.rules.long_rows import _FEW, _WORTH, BLOCK, LONG, long_rows
 from relaxpy.backend.cpu.rules.weights import with_weights
-from relaxpy.tir.forms import stages as s
 from relaxpy.tir.numerics import scalar
+from relaxpy.tir.programs.elementary import written_out
+from relaxpy.tir.recognise import stages as s
 from relaxpy.tir.tvm import te
-from relaxpy.tir.writer.elementary import written_out
 from tests.backend.support import HOST, Kernel, compute, n, normal, over, tensor
 from tests.sweeps import sweep
 

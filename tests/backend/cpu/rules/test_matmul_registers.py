@@ -16,8 +16,8 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.matmul import MatmulForm, matmul_of
 from relaxpy.transform import LegalizeOps, Normalize
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR

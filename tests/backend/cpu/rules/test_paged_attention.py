@@ -11,8 +11,8 @@ from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op.paged_attention import PagedAttention
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.paged_attention import paged_attention_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.paged_attention import paged_attention_of
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import rewritten
 from tests.backend.paged_cases import PAGES, Case

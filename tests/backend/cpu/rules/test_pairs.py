@@ -11,7 +11,7 @@ import pytest
 import relaxpy
 from relaxpy.backend.cpu.rules.pairs import has_pairs
 from relaxpy.target import Target
-from relaxpy.tir.forms.stages import stages_of
+from relaxpy.tir.recognise.stages import stages_of
 from relaxpy.tir.tvm import te
 from tests.backend.support import AVX2, HOST, compute, i64, m, n, tensor
 

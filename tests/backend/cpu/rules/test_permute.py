@@ -13,7 +13,7 @@ from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.backend.cpu.rules.permute import BLOCK, crossed_axis
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.target import Target
-from relaxpy.tir.forms import stages as s
+from relaxpy.tir.recognise import stages as s
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import AVX2, HOST, Kernel, compute, d, m, n, normal, tensor
 from tests.sweeps import sweep

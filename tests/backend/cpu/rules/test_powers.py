@@ -10,9 +10,9 @@ from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.numerics.avx512 import LANES
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Program
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Program
 
 
 def kernel(size: int) -> PrimFunc:

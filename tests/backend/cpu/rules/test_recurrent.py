@@ -12,8 +12,8 @@ from relaxpy.backend.verify import check_scheduled
 from relaxpy.ir.cell import PANEL
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir.forms.recurrent import recurrent_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise.recurrent import recurrent_of
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.walk import rewritten
 from tests.backend.recurrent_cases import Case

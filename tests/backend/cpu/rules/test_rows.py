@@ -19,13 +19,13 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.lowering.heap import heap_use
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs.scan import scan
+from relaxpy.tir.programs.sort import sort_rows
 from relaxpy.tir.schedule import has_parallel_loop, loops_of
 from relaxpy.tir.to_python import to_python
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.writer.scan import scan
-from relaxpy.tir.writer.sort import sort_rows
 from tests.sweeps import quick_target
-from tests.tir.forms.test_rows import ROWS, program
+from tests.tir.recognise.test_rows import ROWS, program
 
 HOST = Target.parse("llvm")
 ARRANGED = """

@@ -10,8 +10,8 @@ import pytest
 
 from relaxpy.backend.cpu.rules.search import property_of
 from relaxpy.target import Target
-from relaxpy.tir.forms.stages import stages_of
 from relaxpy.tir.numerics import scalar
+from relaxpy.tir.recognise.stages import stages_of
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import AVX2, HOST, Kernel, compute, f32, m, n, normal, over, tensor
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.rules.segments import segments
+from relaxpy.tir.programs.loops import Program, int64
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Program, int64
 from tests.backend.support import Kernel, compute, d, f32, i64, m, n, normal, tensor
 from tests.sweeps import sweep
 

@@ -10,10 +10,10 @@ import pytest
 from relaxpy.backend.cpu.rules.transpose import strip_of, summed, transposed, turned
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.programs import loops
+from relaxpy.tir.programs.loops import Expr, Program
+from relaxpy.tir.programs.vectors import strips
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer import loops
-from relaxpy.tir.writer.loops import Expr, Program
-from relaxpy.tir.writer.vectors import strips
 
 
 def kernel(size: int, join: Callable[[Expr, Expr], Expr] | None = None) -> PrimFunc:

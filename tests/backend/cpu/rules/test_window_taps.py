@@ -9,10 +9,10 @@ import pytest
 from relaxpy.backend.cpu.rules.window_taps import BLOCKS, Block
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.op import te
-from relaxpy.tir.forms import stages as s
-from relaxpy.tir.forms.stages import Stage
-from relaxpy.tir.forms.windows import Walk, read_walks
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.recognise import stages as s
+from relaxpy.tir.recognise.stages import Stage
+from relaxpy.tir.recognise.windows import Walk, read_walks
 
 Size = int | Dim
 
