@@ -408,8 +408,7 @@ class Decoder(nn.Module):
         x, grown = self._embedded(input_ids, positions), []
         for i, layer in enumerate(self.layers):
             own = None if cache is None else cache[i]
-            rotation = angles.get(config.rope_of(i))
-            x, pair = layer(x, rotation, own, adapters.get(i, NO_ADAPTERS))
+            x, pair = layer(x, angles.get(config.rope_of(i)), own, adapters.get(i, NO_ADAPTERS))
             grown.append(pair)
         return x, tuple(grown)
 

@@ -45,11 +45,11 @@ BUDGET = {
 }
 MOST = {
     "runtime": 21_700,
-    "compiler core": 56_900,
-    "op": 23_700,
-    "product": 43_450,
+    "compiler core": 57_500,
+    "op": 23_800,
+    "product": 44_750,
     "testing": 7_950,
-    "importers": 22_450,
+    "importers": 22_550,
 }
 """Lines of the parts that are above their budget today, to be reduced:
 
@@ -71,7 +71,7 @@ ISINSTANCE_TODAY = 17.8
 
 MOST_CLASS_LINES = 300
 CLASS_LINES = {
-    "models/decoder_config.py DecoderConfig": 330,
+    "models/decoder_config.py DecoderConfig": 340,
     "relaxpy/analysis/well_formed.py _Checker": 410,
     "relaxpy/backend/cpu/rules/attention_in_place.py InPlaceProgram": 340,
     "relaxpy/backend/cpu/rules/attention_lanes.py LanesProgram": 540,
@@ -164,9 +164,12 @@ PARAMETERS = {
     "relaxpy/op/loop.py __init__": 12,
     "relaxpy/op/paged_attention.py deduce": 12,
     "relaxpy/op/paged_attention.py legalize": 12,
-    "relaxpy/server/context.py order": 14,
+    "relaxpy/server/context.py order": 15,
+    "models/decoder.py step": 13,
+    "models/encoder_decoder.py align": 13,
+    "models/encoder_decoder.py _read": 12,
 }
-"""Functions that take more: what users call by names, arguments of an operator, and an order, to be reduced. Options of
+"""Functions that take more: what users call by names, arguments of an operator, inputs of an executable, and an order, to be reduced. Options of
 commands (`cli`) and inputs of others' operators (`frontend`) are not counted: their number is not ours."""
 
 MOST_FILE_LINES = 600

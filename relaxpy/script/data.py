@@ -131,3 +131,4 @@ def _constructor(value: Any) -> ConstructorRef:
 
 
 data = DataNamespace()
+"""What a `match` prints as: which constructor made a value, and its fields."""
