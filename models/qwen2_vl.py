@@ -135,13 +135,13 @@ class Windows(NamedTuple):
         """(1, patches, heads, head) each → the same shape."""
         count, _, _, places = self.bias.shape
         _, patches, heads, head = query.shape
-        own = (
-            op.reshape(
-                op.take(op.squeeze(each, 0), self.patches, axis=0), (count, places, heads, head)
+
+        def by_window(x: nn.Tensor) -> nn.Tensor:
+            return op.reshape(
+                op.take(op.squeeze(x, 0), self.patches, axis=0), (count, places, heads, head)
             )
-            for each in (query, key, value)
-        )
-        mixed = op.nn.attention(*own, self.bias)
+
+        mixed = op.nn.attention(by_window(query), by_window(key), by_window(value), self.bias)
         mixed = op.take(op.reshape(mixed, (count * places, heads, head)), self.back, axis=0)
         return op.reshape(mixed, (1, patches, heads, head))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -159,12 +160,11 @@ class ReduceWindow(Op):
     def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
         x, window, padding = args
         rank = b.rank(x)
-        sizes = [n.value for n in sizes_of(window)]
+        given = sizes_of(window)
+        sizes = [n.value for n in given if n.value is not None]
         around = [Dim.of(0)] * (2 * rank) if padding is None else sizes_of(padding)
         widths = [n.value for n in around]
-        elements = 1
-        for n in sizes:
-            elements *= n or MOST_ELEMENTS + 1
+        elements = math.prod(sizes) if len(sizes) == len(given) and 0 not in sizes else math.inf
         gaps = any(n != 1 for n in per_axis(self.base_dilation, rank))
         if gaps or None in widths or elements > MOST_ELEMENTS:
             return [

@@ -8,7 +8,7 @@ which is linear in the cotangent: the same walk, over what the rule has emitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from relaxpy.errors import ErrorBag, PassError, Span
 from relaxpy.ir.accessors import expect
@@ -368,8 +368,7 @@ def why(op: Op) -> str:
 def nested(function: Callable[[Any], Any], value: Any) -> Any:
     """A function of the items of lists of lists."""
     if isinstance(value, list):
-        items: list[Any] = value
-        return [nested(function, item) for item in items]
+        return [nested(function, item) for item in cast("list[Any]", value)]
     return function(value)
 
 

@@ -68,7 +68,7 @@ def read_picture(
         _check_size(other.size, name or "the image", most_pixels)
         return _by_strips(other, lambda strip: _without_transparency(pillow, strip))
     try:
-        place = str(os.fspath(other))
+        place = os.fsdecode(other)
         data = read_regular(place, MOST_BYTES)
     except (TypeError, ValueError):
         raise _bad(

@@ -100,10 +100,10 @@ def _multilabel_margin_loss(
 ) -> Any:
     """The labels of a row end before its first -1; the decomposition counts what comes after as the label 0."""
     import torch
-    from torch.nn import functional
+    from torch.nn import _reduction
 
     if size_average is not None or reduce is not None:
-        reduction = functional._Reduction.legacy_get_string(size_average, reduce)
+        reduction = _reduction.legacy_get_string(size_average, reduce)
     x, labels = torch.atleast_2d(input), torch.atleast_2d(target)
     is_label = (labels == -1).cumsum(1) == 0
     of_labels = x.gather(1, torch.where(is_label, labels, 0))
