@@ -21,7 +21,7 @@ from relaxpy.errors import UsageError
 from relaxpy.models.bert import BertConfig
 from relaxpy.models.decoder import Decoder, load_weights
 from relaxpy.models.decoder_config import DecoderConfig
-from relaxpy.models.families import CTC, ENCODERS, FAMILIES, PICTURES, SEQ2SEQ, config_from
+from relaxpy.models.families import CTC, ENCODERS, FAMILIES, PICTURES, SEEING, SEQ2SEQ, config_from
 from relaxpy.models.tower_config import PictureModelConfig
 from relaxpy.runtime.safetensors import map_tensors
 from tests.llm.checkpoints import write_model
@@ -247,7 +247,7 @@ def test_each_field_is_read_or_changes_nothing(name: str) -> None:
 def test_fields_that_nobody_reads_are_named(family: str, tmp_path: Path) -> None:
     fields = {"model_type": family, "attention_multiplier": 0.5, "clip_qkv": None, "use_mup": False}
     assert unread_fields(fields) == ["attention_multiplier = 0.5"]
-    assert {*READ} == {*FAMILIES, *SEQ2SEQ, *ENCODERS, *CTC, *PICTURES}
+    assert {*READ} == {*FAMILIES, *SEQ2SEQ, *ENCODERS, *CTC, *PICTURES, *SEEING}
 
 
 @pytest.mark.parametrize("family", ["clip", "siglip"])

@@ -122,7 +122,7 @@ def test_quantised(tmp_path: Path, bits: int) -> None:
 
 
 def test_configurations() -> None:
-    assert {*CTC} == {*CTC_TYPES} == {*SPEECH} - {"whisper"}
+    assert {*CTC} == {*CTC_TYPES} == {*SPEECH} - {"whisper", "moonshine"}
     base = Wav2Vec2Config.from_dict({"model_type": "wav2vec2"})
     assert (base.hop, base.reach, base.frames(480_000)) == (320, 400, 1499)
     for change, message in {

@@ -69,7 +69,7 @@ def product(right: str) -> str:
 
 CASES = {
     "two products": (f"a = {product('p')}\n            b = {product('q')}", 4),
-    "one factor is floats": (f"a = {product('p')}\n            b = {product('f')}", 3),
+    "codes of a parameter": (f"a = {product('p')}\n            b = {product('f')}", 4),
     "another reader": (
         f"a = {product('p')}\n            "
         'b = R.call_tir(cls.negative, (d,), out_ty=R.Tensor((n, 8), "float32"))',
