@@ -67,7 +67,7 @@ def _where(condition: Dim, value: Dim) -> Dim:
     return dim_sum(term(*each) for each in value.terms)
 
 
-DIM_FUNCTIONS: dict[str, Callable[..., Dim]] = {
+DIM_FUNCTIONS: dict[str, Callable[..., Dim]] = {  # pyright: ignore[reportAssignmentType]  # abs of a Dim is one
     "min": lambda a, b: dim_op("min", a, b),
     "max": lambda a, b: dim_op("max", a, b),
     "abs": abs,

@@ -122,7 +122,12 @@ def test_choices_of_values_are_branches() -> None:
 
 def test_only_the_side_that_is_chosen_runs() -> None:
     seen: list[int] = []
-    relaxpy.register_function("tests.dims.seen", lambda x: (seen.append(1), x)[1])
+
+    def look(x: Any) -> Any:
+        seen.append(1)
+        return x
+
+    relaxpy.register_function("tests.dims.seen", look)
     vm = relaxpy.VirtualMachine(
         relaxpy.build(
             relaxpy.parse("""
