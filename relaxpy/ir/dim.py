@@ -125,11 +125,6 @@ _FLOATS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-_BITS: dict[str, Callable[[int, int], int]] = {
-    "&": int.__and__, "|": int.__or__, "^": int.__xor__, "<<": int.__lshift__, ">>": int.__rshift__,
-}  # fmt: skip
-
-
 def _is_other(value: Any) -> bool:
     """Is it an operand that has the operator itself, as tensors have?"""
     return not isinstance(value, (int, float, complex, *_SIZES))
@@ -416,11 +411,13 @@ class Dim:
         return self.value
 
     def _bits(self, sign: str, other: Any) -> Any:
-        """An operator on bits, of known sizes."""
+        """An operator on bits, where it is a size (`bitwise`)."""
         if not isinstance(other, _SIZES):
             return NotImplemented
-        size = Dim.of(other)  # type: ignore[arg-type]  # numpy's integers, too
-        return _BITS[sign](self._number(sign, other), size._number(sign, self))
+        found = bitwise(sign, self, Dim.of(other))  # type: ignore[arg-type]  # numpy's integers, too
+        if found is None:
+            raise _unknown(f"{self} {sign} {other} is no size", BITWISE)
+        return _plain(found)
 
     def __and__(self, other: Any) -> Any:
         return self._bits("&", other)
@@ -431,11 +428,25 @@ class Dim:
     def __xor__(self, other: Any) -> Any:
         return self._bits("^", other)
 
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
     def __lshift__(self, other: Any) -> Any:
         return self._bits("<<", other)
 
     def __rshift__(self, other: Any) -> Any:
         return self._bits(">>", other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return NotImplemented if _is_other(other) else Dim.of(other)._bits("<<", self)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return NotImplemented if _is_other(other) else Dim.of(other)._bits(">>", self)
+
+    def __abs__(self) -> Dim:
+        return dim_op("max", self, -self)
+
+    def __invert__(self) -> Dim:
+        return dim_op("not", self) if self.is_truth else -1 - self
 
     def divide_exact(self, divisor: DimLike) -> Dim | None:
         """The polynomial q with q * divisor == self, for a divisor of one term; None if there is
@@ -545,6 +556,39 @@ def dim_op(op: str, *args: DimLike) -> Dim:
         if op in ("min", "max", "eq", "ne"):
             dims = tuple(sorted(dims, key=_dim_key))
     return _atom(op, dims)
+
+
+BITWISE = "n << k and n >> k take a number k from 0 to 63, n & k, n | k and n ^ k a number k of at most 64 bits"
+"""What operators on bits are sizes, as help."""
+
+
+def bitwise(sign: str, a: Dim, b: Dim) -> Dim | None:
+    """`a & b`, `a | b`, `a ^ b`, `a << b` and `a >> b` of integers in two's complement, as a polynomial of remainders
+    by powers of two; None if it is none: a shift that is not known, bits of two sizes. Of comparisons, `and`, `or` and
+    `!=`."""
+    if sign in ("<<", ">>"):
+        if b.value is None or not 0 <= b.value < 64:
+            return None
+        scale = _constant(1 << b.value)
+        return a * scale if sign == "<<" else _floordiv(a, scale)
+    if a.is_truth and b.is_truth:
+        return dim_op({"&": "and", "|": "or", "^": "ne"}[sign], a, b)
+    if b.value is None:
+        a, b = b, a
+    if b.value is None or b.value.bit_length() > 64:
+        return None
+    both = _masked(a, b.value)
+    return both if sign == "&" else a + b - both * (1 if sign == "|" else 2)
+
+
+def _masked(a: Dim, mask: int) -> Dim:
+    """`a & mask`. A run of ones, from bit i up to bit j - 1, keeps `a % 2**j - a % 2**i`."""
+    if mask < 0:
+        return a - _masked(a, ~mask)
+    edges = mask ^ (mask << 1)  # where runs begin and end, by turns
+    places = [bit for bit in range(edges.bit_length()) if edges >> bit & 1]
+    rests = [_floormod(a, _constant(1 << bit)) for bit in places]
+    return dim_sum(rest if i % 2 else -rest for i, rest in enumerate(rests))
 
 
 def minimum(a: DimLike, b: DimLike) -> Dim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -30,7 +30,8 @@ from relaxpy.op.base import OPS
 from relaxpy.op.indexing import MASK, index_tensor
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory, as_dim
-from relaxpy.script.dims import DIM_OPERATORS, compare_dims
+from relaxpy.script.describe import describe
+from relaxpy.script.dims import DIM_OPERATORS, choose, compare_dims, operator_help
 from relaxpy.script.parser_core import REFUSED, CoreParser
 from relaxpy.script.parser_value import is_value, known_scalar, with_span
 
@@ -88,18 +89,22 @@ class ExprParser(CoreParser):
         if isinstance(left, (Dim, SymVar)) or isinstance(right, (Dim, SymVar)):
             if isinstance(left, float) or isinstance(right, float):
                 return self.apply(name, node, left, right)
-            found = DIM_OPERATORS.get(type(node.op))
-            if found is None or not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
-                self.fail(
-                    "bad-value",
-                    "dimensions support only +, -, *, // and % with integers",
-                    node,
-                    "write // to round down; n * 1.0 is a float"
-                    if isinstance(node.op, ast.Div)
-                    else None,
-                )
-            return found(Dim.of(left), Dim.of(right))
+            function, found = DIM_OPERATORS.get(type(node.op)), None
+            if function and all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
+                found = function(Dim.of(left), Dim.of(right))
+            if found is None:
+                self.fail("bad-value", *self.no_size(node, left, right))
+            return found
         return self.python_operator(python, node, left, right)
+
+    def no_size(self, node: ast.BinOp, left: Any, right: Any) -> tuple[str, ast.expr, str | None]:
+        """Why an operator with these operands, one of which is a dimension, is no dimension: message, place, help."""
+        shown = " and ".join(
+            describe(v) for v in (left, right) if not isinstance(v, (Dim, SymVar, int))
+        )
+        if shown:
+            return f"a dimension has no operator with {shown}", node, "sizes are integers"
+        return f"{ast.unparse(node)} is no dimension", node, operator_help(node.op)
 
     def eval_UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = self.leaf(node.operand)
@@ -202,12 +207,32 @@ class ExprParser(CoreParser):
         return self.fail("python-call", problem, node)
 
     def eval_IfExp(self, node: ast.IfExp) -> Any:
-        test = self.eval(node.test)
+        test = known_scalar(self.eval(node.test))
         if isinstance(test, (Expr, Dim)):
-            self.refuse(
-                "`a if c else b` on values", node, "write an if statement, or R.where(c, a, b)"
-            )
+            return self.choice(node, test)
         return self.eval(node.body if test else node.orelse)
+
+    def choice(self, node: ast.IfExp, test: Expr | Dim) -> Any:
+        """`a if test else b` of dimensions; elsewhere than in a function there is nothing else."""
+        values = self.each(lambda part: known_scalar(self.eval(part)), (node.body, node.orelse))
+        found = self.chosen_dim(node, test, values)
+        if found is None:
+            self.fail("statement-place", "values are chosen only inside a function", node)
+        return found
+
+    def chosen_dim(self, node: ast.IfExp, test: Expr | Dim, values: Sequence[Any]) -> Dim | None:
+        """The dimension `a if test else b`; None if it is none."""
+        sizes = all(isinstance(v, (Dim, SymVar, int)) for v in values)
+        if not isinstance(test, Dim) or not sizes or all(isinstance(v, bool) for v in values):
+            return None
+        if not test.is_truth and test.value is None:
+            self.fail(
+                "if-condition",
+                f"{test} is a number, no bool",
+                node.test,
+                f"compare it: {test} != 0",
+            )
+        return choose(test, *map(Dim.of, values))
 
     # Structure
 

@@ -33,7 +33,7 @@ from relaxpy.ir.vdevice import VDevice
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.describe import describe
 from relaxpy.script.parser_binding import BindingParser
-from relaxpy.script.parser_value import returns
+from relaxpy.script.parser_value import known_scalar, returns
 from relaxpy.script.scope import (
     POISON,
     Skip,
@@ -230,10 +230,7 @@ class StatementParser(BindingParser):
             for statement in node.body if cond else node.orelse:
                 self.statement(statement)
             return
-        cond = self.as_expr(cond, node.test)
-        if not is_leaf(cond):
-            cond = self.emit(cond, node.test)
-        self.check_condition(cond, node.test)
+        cond = self.condition(cond, node.test)
         name = self.branch_name(node)
         declared = self.declared.pop(name, None)
         then = self.branch(node.body, name)
@@ -242,6 +239,40 @@ class StatementParser(BindingParser):
             raise Skip
         value = If(cond, then, otherwise, span=self.span(node))
         self.env[name] = self.bind(name, value, node.test, declared)
+
+    def choice(self, node: ast.IfExp, test: Expr | Dim) -> Any:
+        """`a if test else b`: a dimension where both are, and nothing is computed for them; else an `If`."""
+        if self.in_annotation:
+            return super().choice(node, test)
+        sides = self.each(self.side, (node.body, node.orelse))
+        if not any(seq.blocks for seq, _ in sides):
+            found = self.chosen_dim(node, test, [known_scalar(value) for _, value in sides])
+            if found is not None:
+                return found
+        if self.in_dataflow:
+            self.fail(
+                "dataflow-if",
+                "a dataflow block has no control flow",
+                node,
+                "write R.where(c, a, b), which computes both values, or choose before the block",
+            )
+        cond = self.condition(test, node.test)
+        return If(cond, sides[0][0], sides[1][0], span=self.span(node))
+
+    def side(self, node: ast.expr) -> tuple[SeqExpr, Any]:
+        """One side of a choice, as a body of its own and as it was evaluated."""
+        with self.bb.seq() as building:
+            value = self.leaf(node)
+            building.result(self.as_expr(value, node))
+        return building.seq, value
+
+    def condition(self, value: Any, node: ast.expr) -> Expr:
+        """The condition of an `If`, bound to a variable if it is computed."""
+        cond = self.as_expr(value, node)
+        if not is_leaf(cond):
+            cond = self.emit(cond, node)
+        self.check_condition(cond, node)
+        return cond
 
     def check_condition(self, cond: Expr, node: ast.expr) -> None:
         annotation = self.annotation_of(cond)

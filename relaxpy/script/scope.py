@@ -33,6 +33,7 @@ def bounded_range(*args: Any) -> range:
 SAFE_BUILTINS: Mapping[str, Any] = {"range": bounded_range} | {
     name: getattr(builtins, name)
     for name in (
+        "abs",
         "float",
         "int",
         "bool",

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op, dim_sum
+from relaxpy.ir.dim import Dim, DimOp, SymVar, bitwise, dim_op, dim_sum
 from relaxpy.tir.nodes import dtype_of
 from relaxpy.tir.tvm import tirx, tvm
 
@@ -135,6 +135,10 @@ _READ = {
     "LT": "lt", "LE": "le", "And": "and", "Or": "or",
 }  # fmt: skip
 
+_BITWISE = {
+    "LShift": "<<", "RShift": ">>", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^",
+}  # fmt: skip
+
 
 class VarTable:
     """The TVM variables of one program and their `SymVar`s. These are new, or with `shared` those for which
@@ -179,10 +183,13 @@ class VarTable:
                 return dim_op("select", *map(self.to_dim, expr.args))
             case _ if kind in _READ:
                 return dim_op(_READ[kind], self.to_dim(expr.a), self.to_dim(expr.b))
-            case _:
-                raise PassError(
-                    "dimension", f"{expr} is not an integer expression that a dimension can be"
-                )
+            case "BitwiseNot":
+                return ~self.to_dim(expr.a)
+            case _ if kind in _BITWISE:
+                found = bitwise(_BITWISE[kind], self.to_dim(expr.a), self.to_dim(expr.b))
+                if found is not None:
+                    return found
+        raise PassError("dimension", f"{expr} is not an integer expression that a dimension can be")
 
     def _summands(self, expr: PrimExpr) -> Iterator[Dim]:
         """The dimensions that a sum consists of, which may be thousands."""

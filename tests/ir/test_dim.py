@@ -296,9 +296,10 @@ KNOWN = {
     "SIZE <= SIZE": True, "max(FOUR, 5)": 5, "[*range(FOUR)]": [0, 1, 2, 3], "int(FOUR)": 4, "float(FOUR)": 4.0,
     "FOUR / 8": 0.5, "8 / FOUR": 2.0, "FOUR ** 0.5": 2.0, "FOUR ** 2": 16, "2 ** FOUR": 16, "FOUR * 0.5": 2.0,
     "0.5 * FOUR": 2.0, "FOUR - 0.5": 3.5, "0.5 - FOUR": -3.5, "FOUR // 0.5": 8.0, "9.0 % FOUR": 1.0, "math.sqrt(FOUR)": 2.0,
-    "'abcdef'[FOUR]": "e", "f'{FOUR:3d}'": "  4", "FOUR << 1": 8, "FOUR & 6": 4, "bool(FOUR)": True,
+    "'abcdef'[FOUR]": "e", "f'{FOUR:3d}'": "  4", "FOUR << 1": 8, "FOUR & 6": 4, "9 & FOUR": 0, "1 << FOUR": 16, "bool(FOUR)": True,
     "SIZE ** 3 == SIZE * SIZE * SIZE": True, "SIZE ** 0 == 1": True, "divmod(SIZE, 2) == (SIZE // 2, SIZE % 2)": True,
-    "round(SIZE) == SIZE": True, "f'{SIZE}'": "n", "{SIZE: 1}[SIZE]": 1, "SIZE == 4": False, "SIZE in (3, SIZE)": True,
+    "SIZE << 1 == SIZE * 2": True, "SIZE >> 2 == SIZE // 4": True, "(7 & SIZE) == SIZE % 8": True, "(SIZE & ~7) == SIZE - SIZE % 8": True,
+    "abs(SIZE - 3) == abs(3 - SIZE)": True, "round(SIZE) == SIZE": True, "f'{SIZE}'": "n", "{SIZE: 1}[SIZE]": 1, "SIZE == 4": False, "SIZE in (3, SIZE)": True,
 }  # fmt: skip
 
 
@@ -316,7 +317,7 @@ UNKNOWN = {
     "SIZE / 2": "write n // 2", "2 / SIZE": "nn.op.full((), n", "SIZE * 0.5": "nn.op.full((), n",
     "0.5 - SIZE": "nn.op.full((), -n", "SIZE // 0.5": "nn.op.full((), n", "9.0 % SIZE": "nn.op.full((), n",
     "SIZE ** 0.5": "nn.op.full((), n", "SIZE ** -1": "nn.op.full((), n", "2 ** SIZE": "nn.op.full((), n",
-    "SIZE & 1": "nn.op.full((), n", "SIZE << 1": "nn.op.full((), n", "not SIZE": "relaxpy.shape.prove",
+    "SIZE & SIZE": "n & k", "1 << SIZE": "a number k", "SIZE << 64": "a number k", "256 >> SIZE": "a number k", "not SIZE": "relaxpy.shape.prove",
     "Dim.of(2.5)": "write //",
 }  # fmt: skip
 
