@@ -40,7 +40,7 @@ PARTIAL = {
     "take": "mode",
     **dict.fromkeys(
         (
-            "grad.avg_pool2d_backward", "grad.max_pool2d_backward",
+            "grad.avg_pool2d_backward", "grad.max_pool2d_backward", "image.grid_sample",
             *(f"nn.{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg") for n in (1, 2, 3)),
             *(f"nn.conv{n}d{kind}" for kind in ("", "_transpose") for n in (1, 2, 3)),
         ),
