@@ -14,15 +14,15 @@ from relaxpy.ir.accessors import expect
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Expr
+from relaxpy.ir.expr import Constant, Expr, PrimValue
 from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import Layout, check_packed_layout, inside
+from relaxpy.op.data_layout import Layout, check_packed_layout, inside, rearranged
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.resize import chosen, spline_weights
-from relaxpy.op.rule import LATER, Cotangent, Rule
+from relaxpy.op.rule import Cotangent, NoRule, Rule
 
 _METHODS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """Number of elements along an axis that an interpolation method reads."""
@@ -133,7 +133,6 @@ class GridSample(Op):
     gives NaN; with method "nearest" it reads index 0."""
 
     name = "image.grid_sample"
-    no_vjp = LATER
     of_data = True
     method: str = "bilinear"
     """Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four)."""
@@ -309,6 +308,11 @@ class GridSample(Op):
         result = np.moveaxis(total, -1, 1)
         return narrowed(layout.divided(result, f"NC{self.spatial}"), data)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        if len(self.layout) > len(self.spatial) + 2:
+            return [NoRule("grid_sample on blocks of channels has no rule")] * 2
+        return b.through(lambda data, grid: _sampled(self, b, data, grid), args, ct)
+
     def bounded_on_numpy(self, x: np.ndarray, size: int) -> np.ndarray:
         """Positions on an axis after the padding mode."""
         if self.padding_mode == "zeros":
@@ -351,3 +355,116 @@ class GridSample(Op):
         yield wrong(cls(), x, grid[0], code="op-rank", match="grid")
         yield wrong(cls(), x[:, :, :0], grid, code="shape-mismatch", match="axis H")
         yield wrong(cls(), x, grid.astype(np.float16), code="op-dtype", match="float16")
+
+
+# As calls of other operators, whose rules it has
+
+
+def _sampled(op: GridSample, b: Rule, data: Expr, grid: Expr) -> Expr:
+    """The rows that all taps of all points read, times their weights, summed over the taps."""
+    kind, count = b.dtype(data), len(op.spatial)
+    wide = DType("float32") if kind.is_narrow else kind
+    x = rearranged(b, b.astype(data, wide), op.layout, f"N{op.spatial}C")
+    batch, *sizes, channels = b.dims(x)
+    points = b.dims(grid)[2:]
+    many = product(points)
+    flat: Expr = b.reshape(b.arange(PrimValue(batch)), (batch, *(1,) * (count + 1)))
+    weights, there = list[Expr](), list[Expr]()
+    taps = _METHODS[op.method]
+    for axis, size in enumerate(sizes):
+        row = b.take(grid, Constant(count - 1 - axis, "int64"), axis=1)
+        row = b.reshape(b.astype(row, wide), (batch, many, 1))
+        places, factors, inside = _taps(op, b, row, size)
+        shape = (batch, many, *(taps if each == axis else 1 for each in range(count)))
+        flat = b.add(b.multiply(flat, _number(b, size, "int64")), b.reshape(places, shape))
+        if factors is not None:
+            weights.append(b.reshape(factors, (*shape, 1)))
+        if inside is not None:
+            there.append(b.reshape(inside, (*shape, 1)))
+    value = b.take(b.reshape(x, (product((batch, *sizes)), channels)), flat, axis=0)
+    for each in there:
+        value = b.where(each, value, 0.0)
+    for each in weights:
+        value = b.multiply(value, each)
+    found = b.sum(value, axis=tuple(range(2, count + 2)))
+    found = b.reshape(found, (batch, *points, channels))
+    return b.astype(rearranged(b, found, f"N{op.spatial}C", op.layout), kind)
+
+
+def _number(b: Rule, value: Dim, kind: DType | str) -> Expr:
+    """A size as a tensor."""
+    return b.scalar_to_tensor(PrimValue(value, kind), str(kind))
+
+
+def _taps(op: GridSample, b: Rule, row: Expr, size: Dim) -> tuple[Expr, Expr | None, Expr | None]:
+    """The indices that each point reads along an axis, for coordinates (batch, points, 1); their weights, unless there
+    is one; and which of them are in data, where others are 0."""
+    kind, taps = b.dtype(row), _METHODS[op.method]
+    extent = _number(b, size, kind)
+    last = b.subtract(extent, 1.0)
+    at = b.multiply(b.add(row, 1.0), 0.5)
+    at = b.multiply(at, last) if op.align_corners else b.subtract(b.multiply(at, extent), 0.5)
+
+    def within(x: Expr, low: Expr, high: Expr) -> Expr:
+        """Clamped; no slope at the bounds, as torch has it."""
+        x = b.where(b.less_equal(x, low), low, x)
+        return b.where(b.greater_equal(x, high), high, x)
+
+    zero = b.multiply(last, 0.0)
+
+    def bounded(x: Expr) -> Expr:
+        if op.padding_mode == "zeros":
+            return within(x, b.subtract(zero, 5.0), b.add(extent, 4.0))
+        if op.padding_mode == "reflection":
+            start = zero if op.align_corners else b.subtract(zero, 0.5)
+            span = last if op.align_corners else extent
+            distance = b.subtract(x, start)
+            distance = b.where(b.less(distance, 0.0), b.negative(distance), distance)
+            turns = b.floor(b.divide(distance, b.maximum(span, 0.5)))
+            rest = b.subtract(distance, b.multiply(turns, span))
+            halves = b.floor(b.multiply(turns, 0.5))
+            is_odd = b.greater(b.subtract(turns, b.multiply(halves, 2.0)), 0.5)
+            x = b.add(b.where(is_odd, b.subtract(span, rest), rest), start)
+        return within(x, zero, last)
+
+    far = b.add(zero, _FAR)
+    clamped = taps == 4 and op.padding_mode != "zeros"
+    at = within(at, b.negative(far), far) if clamped else bounded(at)
+    first = b.grad.no_grad(b.round(at) if taps == 1 else b.floor(at))
+    steps = b.subtract(b.astype(b.arange(taps), kind), float(max(taps // 2 - 1, 0)))
+    places = b.add(first, b.reshape(steps, (1, 1, taps)))
+    if clamped:
+        places = bounded(places)
+    whole = b.astype(places, "int64")
+    most = b.subtract(_number(b, size, "int64"), Constant(1, "int64"))
+    inside = None
+    if op.padding_mode == "zeros":
+        inside = b.logical_and(
+            b.greater_equal(whole, Constant(0, "int64")), b.less_equal(whole, most)
+        )
+    whole = b.maximum(b.minimum(whole, most), Constant(0, "int64"))
+    if taps == 1:
+        return whole, None, inside
+    t = b.subtract(at, first)
+    return whole, b.concat(_spline(b, taps, t), axis=2), inside
+
+
+def _spline(b: Rule, taps: int, t: Expr) -> list[Expr]:
+    """`spline_weights` as calls of operators."""
+    if taps == 2:
+        return [b.subtract(1.0, t), t]
+
+    def cubic(x: Expr, *factors: float) -> Expr:
+        """A polynomial, by Horner's scheme, of the factors of the third power to the constant."""
+        found: Any = factors[0]
+        for factor in factors[1:]:
+            found = b.add(b.multiply(found, x), factor)
+        return found
+
+    a = _CUBIC_ALPHA
+    return [
+        cubic(t, a, -2 * a, a, 0.0),
+        cubic(t, a + 2, -a - 3, 0.0, 1.0),
+        cubic(t, -a - 2, 2 * a + 3, -a, 0.0),
+        cubic(t, -a, a, 0.0, 0.0),
+    ]

@@ -38,7 +38,7 @@ from relaxpy.op.recurrent_steps import (
     need_ranks,
     need_sizes,
 )
-from relaxpy.op.rule import LATER
+from relaxpy.op.rule import Cotangent, Rule
 from relaxpy.op.slice import StridedSlice
 
 Emit = Callable[..., Var]
@@ -266,6 +266,11 @@ class Recurrent(Op):
                 found.append(emit(part, "first"))
         return found
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        emit: Any = lambda value, _: b.emit(value)  # noqa: E731
+        decompose: Any = self.decompose
+        return b.through(lambda *given: decompose(emit, *given), args, ct)
+
     # On numpy
 
     def _computed(
@@ -324,7 +329,6 @@ class Lstm(Recurrent):
     c."""
 
     name = "nn.lstm"
-    no_vjp = LATER
     cell = "lstm"
     gates: str = "ifgo"
     """The order of the gates in weights and biases: input, forget, cell (g), output. ONNX's is `iofg`. That of
@@ -431,7 +435,6 @@ class Gru(OneState):
     The result is a tuple: outputs (length, batch, D * hidden), and the last h."""
 
     name = "nn.gru"
-    no_vjp = LATER
     cell = "gru"
     gates: str = "rzn"
     """The order of the gates in weights and biases: reset, update, new. ONNX's is `zrn`."""
@@ -468,7 +471,6 @@ class Rnn(OneState):
     The result is a tuple: outputs (length, batch, D * hidden), and the last h."""
 
     name = "nn.rnn"
-    no_vjp = LATER
     cell = "rnn"
     gates: str = "h"
     """The order of the gates: there is only one."""

@@ -17,7 +17,8 @@ from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
-from relaxpy.op.rule import LATER
+from relaxpy.op.recurrent_gradient import steps_as_calls
+from relaxpy.op.rule import Cotangent, Rule
 
 
 @define_op
@@ -35,7 +36,6 @@ class RecurrentSteps(Op):
     after each step."""
 
     name = "nn.recurrent_steps"
-    no_vjp = LATER
     cell: str
     """lstm, gru or rnn."""
     direction: str = "forward"
@@ -183,6 +183,10 @@ class RecurrentSteps(Op):
         y = np.ascontiguousarray(np.swapaxes(y, 0, 1)) if self.batch_first else y
         return (y, h) if c is None else (y, h, c)
 
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        computed = partial(steps_as_calls, b, self.steps, self.batch_first)
+        return b.through(computed, args, ct)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         near = partial(sample, rtol=2e-5, atol=1e-5)
@@ -259,7 +263,6 @@ class RecurrentPanels(Op):
     gates, 16), where panel p has units 16 * p to 16 * p + 15 of each gate. Units beyond the last one are zeros."""
 
     name = "nn.recurrent_panels"
-    no_vjp = LATER
     packs: ClassVar[bool] = True
     gates: int
 
@@ -294,6 +297,14 @@ class RecurrentPanels(Op):
         padded = np.pad(split, ((0, 0), (0, 0), (0, -units % PANEL), (0, 0)))
         split = padded.reshape(directions, self.gates, -(-units // PANEL), PANEL, depth)
         return np.ascontiguousarray(split.transpose(0, 2, 4, 1, 3))
+
+    def vjp(self, b: Rule, args: Sequence[Any], out: Any, ct: Any) -> Sequence[Cotangent]:
+        directions, rows, depth = b.dims(args[0])
+        units, count = rows // self.gates, b.dims(ct)[1]
+        found = b.permute_dims(ct, (0, 3, 1, 4, 2))
+        found = b.reshape(found, (directions, self.gates, count * PANEL, depth))
+        found = b.strided_slice(found, (2,), (Dim.of(0),), (units,))
+        return [b.reshape(found, (directions, rows, depth))]
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

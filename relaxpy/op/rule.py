@@ -48,7 +48,11 @@ class Rule:
     what is known of an expression."""
 
     def __init__(
-        self, emit: Callable[[Expr], Expr], namespace: Any = None, through: Any = None
+        self,
+        emit: Callable[[Expr], Expr],
+        namespace: Any = None,
+        through: Any = None,
+        scan: Any = None,
     ) -> None:
         self.emit = emit
         """Binds an expression to a variable."""
@@ -57,6 +61,10 @@ class Rule:
         )
         """`b.through(compute, args, ct)`: the cotangents of arguments, given that of `compute(*args)`, which emits
         calls of operators that have rules: for an operator that is a composition of others."""
+        self.scan: Callable[..., Expr] = scan
+        """`b.scan(step, first, rows, shared)`: (last states…, outputs) of steps that follow each other, one for each
+        index of the first axis of `rows`, as a function that calls itself. `step(b, states, row, shared)` emits a step
+        and returns states, and an output of the shape of the first state; `rows` and `shared` are tensors by name."""
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Any:

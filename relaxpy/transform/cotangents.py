@@ -8,6 +8,7 @@ which is linear in the cotangent: the same walk, over what the rule has emitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 from relaxpy.errors import ErrorBag, PassError, Span
@@ -32,6 +33,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.gradient import Barrier, EndCheckpoint, NoGrad, StartCheckpoint
 from relaxpy.op.rule import Cotangent, NoRule, Rule, has_gradient, same_dims
 from relaxpy.transform.bind_unknown_shapes import with_dims
+from relaxpy.transform.scan_by_halves import scan_function
 
 
 def cotangent_type(annotation: Annotation) -> Annotation:
@@ -57,6 +59,10 @@ class Calls(Protocol):
         """Emit a call or a branch with its tangent, which is returned."""
         ...
 
+    def add(self, name: str) -> None:
+        """Take a function that a rule has built."""
+        ...
+
 
 class Walk:
     """The differentiation of one body, emitted with `builder`. `values` are the cotangents or tangents found so far."""
@@ -76,7 +82,7 @@ class Walk:
         """Replaces variables of stages by what is recomputed for their backward pass."""
         self.emitted: list[Binding] = []
         self.span: Span | None = None
-        self.rule = Rule(self.emit, through=self.through)
+        self.rule = Rule(self.emit, through=self.through, scan=partial(scan, self))
 
     def emit(self, value: Expr) -> Var:
         """Bind a value. A shape that is known only at run time has symbols."""
@@ -355,6 +361,13 @@ class Walk:
         if isinstance(expr, Tuple):
             return [self.of(each) for each in expr.fields]
         return self.values.get(expr) if isinstance(expr, Var) else None
+
+
+def scan(walk: Walk, *given: Any) -> Expr:
+    """The last states and the outputs of steps that follow each other (`Rule.scan`)."""
+    called, args = scan_function(walk.builder, walk.rule, *given)
+    walk.calls.add(called.name)
+    return walk.emit(Call(called, tuple(args), span=walk.span))
 
 
 HELP = "mark what is a constant: R.grad.no_grad(x)"

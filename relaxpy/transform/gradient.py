@@ -148,10 +148,14 @@ class Derivatives:
 
     def __init__(self, mod: IRModule, taken: Iterable[str]) -> None:
         self.builder = BlockBuilder(mod, reserved=taken)
-        self.mod = mod
         self.errors = ErrorBag()
         self.made: dict[str, Function] = {}
         self.names: dict[tuple[str, bool], str] = {}
+
+    @property
+    def mod(self) -> IRModule:
+        """The module with what was built so far."""
+        return self.builder.get()
 
     def of(self, source: Function, wanted: Gradient, name: str) -> Function:
         """The derivative that a pass asks for. Raises all errors found."""
@@ -252,6 +256,10 @@ class Derivatives:
             found = body.walk.whole_tangent(body.source.body.body)
             body.close(Tuple((value, found)))
         return self.finished(name)
+
+    def add(self, name: str) -> None:
+        """Take a function that a rule has built."""
+        self.made[name] = self.mod.graph_functions[name]
 
     def finished(self, name: str) -> Function:
         function = self.builder.get().graph_functions[name]
