@@ -136,6 +136,9 @@ def finetune(
             f"{output} has a training already",
             help="go on with --resume, or name another folder",
         )
+    alpha = 2 * rank if alpha is None else alpha
+    if resume:
+        _require_same(output, rank, alpha)
     notes = Console(stderr=True, highlight=False)
     place = on_this_machine(checkpoint)
     tokenizer = Tokenizer.from_checkpoint(place)
@@ -153,7 +156,7 @@ def finetune(
         tuned = load_tuned(
             place,
             AdamW(rate, weight_decay=0.0),
-            Lora(rank, 2 * rank if alpha is None else alpha, modules),
+            Lora(rank, alpha, modules),
             scheme_of(place, bits or "none", dtype, None) or Scheme(bits=None),
             schedule=factor,
             target=target,
@@ -198,3 +201,18 @@ def finetune(
         f"{len(trained.losses)} steps in {seconds:.1f} s (ready after {ready - begun:.1f} s)",
         style="dim",
     )
+
+
+def _require_same(output: Path, rank: int, alpha: float) -> None:
+    """Raises: UsageError if the folder's adapter has another rank or alpha, which would change what it has learnt."""
+    from relaxpy.checkpoints.config_file import read_fields
+    from relaxpy.models.adapters import ADAPTER_CONFIG
+
+    config = read_fields(output / ADAPTER_CONFIG, "an adapter")
+    before = config.get("r"), config.get("lora_alpha")
+    if before != (rank, alpha):
+        raise UsageError(
+            "bad-arguments",
+            f"{output} was trained with rank {before[0]} and alpha {before[1]}, not {rank} and {alpha}",
+            help=f"go on with --rank {before[0]} --alpha {before[1]}, or name another folder without --resume",
+        )

@@ -72,3 +72,15 @@ def test_what_is_refused(place: Path) -> None:
         UsageError, match="5 examples have nothing to learn in their first 2 tokens"
     ):
         run(place, "new", "--length", "2")
+    (place / "before").mkdir()
+    (place / "before" / "training.safetensors").touch()
+    (place / "before" / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 8.0}')
+    for given, other in (
+        (("--rank", "5"), "5 and 10"),
+        (("--rank", "4", "--alpha", "7"), "4 and 7"),
+    ):
+        with pytest.raises(
+            UsageError, match=f"trained with rank 4 and alpha 8.0, not {other}"
+        ) as raised:
+            run(place, "before", *given, "--resume")
+        assert "go on with --rank 4 --alpha 8.0" in str(raised.value.help)
