@@ -83,8 +83,8 @@ def load_tuned(
     are as the checkpoint has them, and computed in float32. `keep` as in `load_decoder`, `check_numbers` and
     `accumulate` as in `Step`.
 
-    Raises: UsageError as `load_decoder` does, and (`bad-config`) for a model with an encoder, a rank below 1, or
-    targets that are none.
+    Raises: UsageError as `load_decoder` does, and (`bad-config`) for a model with an encoder or a tower, a rank
+    below 1, or targets that are none.
     """
     lora = lora or Lora()
     if lora.rank < 1 or not lora.alpha > 0:
@@ -99,6 +99,11 @@ def load_tuned(
     if isinstance(config, EncoderDecoderConfig):
         raise UsageError(
             "bad-config", f"{checkpoint.place} has an encoder, and adapters are of decoders"
+        )
+    if config.vision is not None:
+        raise UsageError(
+            "bad-config",
+            f"{checkpoint.place} reads pictures, and adapters are of models that read texts alone",
         )
     model = LoraDecoder(config, adapted_modules(config, lora.targets), lora.rank, lora.alpha)
     mod, _ = model.export({"loss": model.loss_spec()})

@@ -97,7 +97,7 @@ CLASS_LINES = {
     "relaxpy/runtime/sizes.py Sizes": 380,
     "relaxpy/runtime/verifier/function.py Function": 400,
     "relaxpy/runtime/vm.py VirtualMachine": 330,
-    "relaxpy/script/parser_core.py CoreParser": 490,
+    "relaxpy/script/parser_core.py CoreParser": 500,
     "relaxpy/script/printer.py _FunctionPrinter": 320,
     "relaxpy/serve/engine.py Engine": 320,
     "relaxpy/serve/pages.py PageBook": 500,

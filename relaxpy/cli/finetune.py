@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +18,13 @@ from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
 
+if TYPE_CHECKING:
+    from relaxpy.train.loop import Callback
+
 STATE = "training.safetensors"
 CURVE = "loss.svg"
+INTERRUPTED = 130
+"""The exit status of a training that ctrl-C ended, as shells have it."""
 
 
 @click.command(
@@ -31,7 +41,8 @@ A line of DATA is {"prompt": …, "completion": …}, {"messages": […]} in the
 
 The checkpoint's weights stay as they are, as the checkpoint has them or in --bits; only the adapters learn (LoRA, Hu et
 al., 2021). The folder is what PEFT writes, so that transformers reads it, too. It also has training.safetensors, from
-which --resume goes on, and the losses as a picture, loss.svg. One executable trains all batch sizes and lengths.
+which --resume goes on, and the losses as a picture, loss.svg. Ctrl-C ends the training after the step, and writes what
+was learnt; a second one ends it at once. One executable trains all batch sizes and lengths.
 """
 )
 @click.argument("checkpoint")
@@ -136,6 +147,9 @@ def finetune(
             f"{output} has a training already",
             help="go on with --resume, or name another folder",
         )
+    alpha = 2 * rank if alpha is None else alpha
+    if resume:
+        _require_same(output, rank, alpha)
     notes = Console(stderr=True, highlight=False)
     place = on_this_machine(checkpoint)
     tokenizer = Tokenizer.from_checkpoint(place)
@@ -153,7 +167,7 @@ def finetune(
         tuned = load_tuned(
             place,
             AdamW(rate, weight_decay=0.0),
-            Lora(rank, 2 * rank if alpha is None else alpha, modules),
+            Lora(rank, alpha, modules),
             scheme_of(place, bits or "none", dtype, None) or Scheme(bits=None),
             schedule=factor,
             target=target,
@@ -172,29 +186,71 @@ def finetune(
             f"{done} steps are done, and {total} were asked for",
             help="--steps or --epochs",
         )
-    trained = fit(
-        tuned.step,
-        weights,
-        batches(examples, batch, seed, done * accumulate),
-        state=state,
-        steps=total - done,
-        accumulate=accumulate,
-        packed=tuned.packed,
-        progress=None if notes.is_terminal else False,
-    )
+    with _until_interrupted() as interrupted:
+        trained = fit(
+            tuned.step,
+            weights,
+            batches(examples, batch, seed, done * accumulate),
+            state=state,
+            steps=total - done,
+            accumulate=accumulate,
+            packed=tuned.packed,
+            callbacks=[interrupted],
+            progress=None if notes.is_terminal else False,
+        )
     tuned.save(output, trained.weights)
     tuned.step.save(state_file, trained.weights, trained.state)
     write_text(output / CURVE, curve(trained.losses, done + 1))
     seconds = time.perf_counter() - ready
+    reached = done + len(trained.losses)
     few = max(1, len(trained.losses) // 10)
     first, last = (sum(part) / few for part in (trained.losses[:few], trained.losses[-few:]))
     if as_json:
         print_json(
-            {"output": str(output), "steps": total, "losses": trained.losses, "seconds": seconds}
+            {"output": str(output), "steps": reached, "losses": trained.losses, "seconds": seconds}
         )
+    else:
+        click.echo(f"{output}: {reached} steps, loss {first:.4f} at first, {last:.4f} at last")
+        notes.print(
+            f"{len(trained.losses)} steps in {seconds:.1f} s (ready after {ready - begun:.1f} s)",
+            style="dim",
+        )
+    if reached < total:
+        notes.print(f"ended at step {reached} of {total}: the same command goes on with --resume")
+        raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _require_same(output: Path, rank: int, alpha: float) -> None:
+    """Raises: UsageError if the folder's adapter has another rank or alpha, which would change what it has learnt."""
+    from relaxpy.checkpoints.config_file import read_fields
+    from relaxpy.models.adapters import ADAPTER_CONFIG
+
+    config = read_fields(output / ADAPTER_CONFIG, "an adapter")
+    before = config.get("r"), config.get("lora_alpha")
+    if before != (rank, alpha):
+        raise UsageError(
+            "bad-arguments",
+            f"{output} was trained with rank {before[0]} and alpha {before[1]}, not {rank} and {alpha}",
+            help=f"go on with --rank {before[0]} --alpha {before[1]}, or name another folder without --resume",
+        )
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[Callback]:
+    """A callback that ends the training after the step in which ctrl-C was pressed. A second one interrupts at once."""
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():  # which alone has signals
+        yield lambda _: False
         return
-    click.echo(f"{output}: {total} steps, loss {first:.4f} at first, {last:.4f} at last")
-    notes.print(
-        f"{len(trained.losses)} steps in {seconds:.1f} s (ready after {ready - begun:.1f} s)",
-        style="dim",
-    )
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda _: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -48,7 +48,7 @@ def read_examples(path: str | Path, tokenizer: Tokenizer) -> list[Example]:
     """The examples of a file with a line of JSON for each. Raises: UsageError (`bad-example`) with the lines that are
     none."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
             "bad-example", f"{path} is not text in UTF-8 (byte {error.start})"

@@ -8,6 +8,7 @@ caller.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,11 @@ def enter(
         case PrimPattern(dtype=dtype):
             scalar = value.item() if _is_scalar_array(value) else value
             is_int = isinstance(scalar, int) and not isinstance(scalar, bool)
-            return float(scalar) if is_int and "float" in dtype else scalar
+            return (
+                float(scalar)
+                if is_int and "float" in dtype and prim_fits(scalar, dtype)
+                else scalar
+            )
         case TuplePattern(fields):
             is_tuple = isinstance(value, tuple | list) and not isinstance(value, Data)
             if is_tuple and len(value) == len(fields):
@@ -180,6 +185,9 @@ def describe(value: Any) -> str:
         return "None"
     if isinstance(value, PackedTensor):
         return f"a packed weight (of {', '.join(value.sources)})"
+    if isinstance(value, type) and issubclass(value, Data):
+        name = f"{value.type_name}.{value.case_name}"
+        return f"the constructor {name} itself, without fields: write {name}({', '.join(value.__match_args__)})"
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
 
 
@@ -202,7 +210,8 @@ def explain(value: Any, pattern: Pattern, place: str = "") -> str:
             return _explain_sizes(value.shape, shape, ndim, place)
         case ShapePattern(dims, ndim):
             if not isinstance(value, Shape):
-                return f"expected a shape{place}, got {describe(value)}"
+                advice = ": write relaxpy.Shape(…)" if isinstance(value, tuple) and place else ""
+                return f"expected a shape{place}, got {describe(value)}{advice}"
             return _explain_sizes(value, dims, ndim, place)
         case PrimPattern(dtype, wanted):
             if not prim_fits(value, dtype):
@@ -237,7 +246,8 @@ def _explain_sizes(
         ndim = len(wanted)
     if ndim >= 0 and len(sizes) != ndim:
         plural = "" if len(sizes) == 1 else "s"
-        return f"it{place} has {len(sizes)} dimension{plural}, not {ndim}"
+        what = place.removeprefix(" of ") or "it"
+        return f"{what} has {len(sizes)} dimension{plural}, not {ndim}"
     for axis, (size, want) in enumerate(zip(sizes, wanted or (), strict=False)):
         if not _size_fits(size, want):
             return f"dimension {axis}{place} is {size}, not {want}"
@@ -258,7 +268,8 @@ def prim_fits(value: Any, dtype: str) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and _in_range(value, dtype)
     if dtype in ("string", "str"):
         return isinstance(value, str)
-    return isinstance(value, float | int) and not isinstance(value, bool)
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (is_int and abs(value) <= sys.float_info.max)
 
 
 def _in_range(value: int, dtype: str) -> bool:

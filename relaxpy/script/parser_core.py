@@ -258,6 +258,7 @@ class CoreParser:
         help = (
             instead_of_unknown(name)
             or instead_of_a_word(name)
+            or self.constructor_named(name)
             or suggest(name, known)
             or (
                 f'a symbolic variable is defined by a dimension in quotes: "{name}"'
@@ -266,6 +267,11 @@ class CoreParser:
             )
         )
         return self.fail("unknown-name", f"{name} is not defined", node, help)
+
+    def constructor_named(self, name: str) -> str | None:
+        """Help for a constructor without its type, as patterns have it."""
+        owners = [each.name for each in self.types.values() if each.find(name) >= 0]
+        return f"write {' or '.join(f'{owner}.{name}' for owner in owners)}" if owners else None
 
     def captured(self, name: str, value: Any) -> Any:
         """A value of the surrounding Python. Its symbols become this function's own, with the same names."""
@@ -300,6 +306,8 @@ class CoreParser:
             if name in self.functions:
                 return self.functions[name]
             known = suggest(name, self.functions) or f"it has {', '.join(self.functions)}"
+            if name in self.types:
+                known = f"{name} is a data type: write {name} alone"
             self.fail("unknown-name", f"the module has no function {name}", node, known)
         if isinstance(base, types.ModuleType) and base in NAMESPACES:
             return self.script_name(base, name, node)
@@ -359,6 +367,8 @@ class CoreParser:
             return astype
         shown = ast.unparse(node.value)
         help = f"write R.{name}({shown}, …)" if name in OPS else instead_of(name)
+        if isinstance(self.annotation_of(base), DataType):
+            help = f"fields are read by a match: match {shown}:"
         return self.fail("unknown-name", f"a value has no attributes: {shown}.{name}", node, help)
 
     # Calls

@@ -75,7 +75,12 @@ def read_picture(
             f"a picture is the path of a file, its bytes, an array or a Pillow image, got {str(given)[:80]!r}"
         ) from None
     except OSError as error:
-        raise _bad(f"cannot read {given}: {error.strerror or error}") from None
+        advice = None
+        if place.startswith(("http://", "https://", "data:")):
+            advice = (
+                "no address is read here: give the file's path after downloading it, or its bytes"
+            )
+        raise _bad(f"cannot read {place[:80]}: {error.strerror or error}", advice) from None
     return _decoded(pillow, data, name or place, most_pixels, white)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from relaxpy.cli.finetune import finetune
+from relaxpy.cli.finetune import INTERRUPTED, finetune
 from relaxpy.embedded import embedded_model
 from relaxpy.errors import UsageError
+from relaxpy.llm import examples
+from relaxpy.llm.examples import batches
 from relaxpy.models.adapters import load_adapter
 from tests.models.family_checkpoints import checkpoint
 
@@ -72,3 +75,35 @@ def test_what_is_refused(place: Path) -> None:
         UsageError, match="5 examples have nothing to learn in their first 2 tokens"
     ):
         run(place, "new", "--length", "2")
+    (place / "before").mkdir()
+    (place / "before" / "training.safetensors").touch()
+    (place / "before" / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 8.0}')
+    for given, other in (
+        (("--rank", "5"), "5 and 10"),
+        (("--rank", "4", "--alpha", "7"), "4 and 7"),
+    ):
+        with pytest.raises(
+            UsageError, match=f"trained with rank 4 and alpha 8.0, not {other}"
+        ) as raised:
+            run(place, "before", *given, "--resume")
+        assert "go on with --rank 4 --alpha 8.0" in str(raised.value.help)
+
+
+def test_an_interrupted_training_is_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a step ends the training after it; --resume goes on from there."""
+
+    def interrupting(*args: Any) -> Any:
+        for number, batch in enumerate(batches(*args)):
+            if number == 2:  # the first batch of the second step
+                signal.raise_signal(signal.SIGINT)
+            yield batch
+
+    monkeypatch.setattr(examples, "batches", interrupting)
+    given = [str(place / "base"), str(place / "data.jsonl"), "-o", str(place / "ended"), *OPTIONS]
+    result = CliRunner().invoke(finetune, [*given, "--steps", "3"], catch_exceptions=False)
+    assert (result.exit_code, json.loads(result.stdout)["steps"]) == (INTERRUPTED, 2)
+    assert "ended at step 2 of 3: the same command goes on with --resume" in result.stderr
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.undo()
+    rest = run(place, "ended", "--steps", "3", "--resume")
+    assert (rest["steps"], len(rest["losses"])) == (3, 1)

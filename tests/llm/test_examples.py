@@ -78,6 +78,10 @@ def test_wrong_lines(tokenizer: Tokenizer, tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(UsageError, match=reason):
             read_examples(path, tokenizer)
+    path.write_text(
+        "\ufeff" + line(text="right"), encoding="utf-8"
+    )  # as editors of Windows save it
+    assert len(read_examples(path, tokenizer)) == 1
     with pytest.raises(UsageError, match="cannot be read"):
         read_examples(tmp_path / "absent", tokenizer)
 

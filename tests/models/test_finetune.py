@@ -110,3 +110,9 @@ def test_targets(tmp_path: Path) -> None:
     assert names("output") == ["attn.c_proj"]
     with pytest.raises(UsageError, match="no linear map is named 'q_proj'"):
         names("q_proj")
+
+
+def test_a_model_that_sees_is_refused() -> None:
+    shapes = Path(__file__).parents[1] / "vision/shapes"
+    with pytest.raises(UsageError, match="shapes reads pictures, and adapters are of models that"):
+        load_tuned(shapes, RATE, LORA)

@@ -82,6 +82,8 @@ def wrong(case: str) -> tuple[Any, Any]:
         "deep": (list_of(leaf(), node(leaf(), node(leaf(), leaf(3)))), good[1]),
         "an element": (list_of(leaf(), 5), good[1]),
         "in a tuple": (good[0], (list_of(), 1)),
+        "dimensions": (list_of(built()[0].types.Tree.Leaf(np.ones(3, np.float32))), good[1]),
+        "not called": (built()[0].types.List.Nil, good[1]),
         "a number": (good[0], (leaf(), 1.5)),
         "a tuple": (good[0], (leaf(), 1, 2)),
     }[case]
@@ -98,6 +100,8 @@ def wrong(case: str) -> tuple[Any, Any]:
         ("deep", "parameter xs: dimension 1 of field x of a Leaf of field right is 3, not 2"),
         ("an element", "expected a value of Tree of field head .*, got the int 5"),
         ("in a tuple", "parameter k: expected a value of Tree of field 0 .*, got List.Nil"),
+        ("dimensions", "parameter xs: field x of a Leaf of field head has 1 dimension, not 2"),
+        ("not called", r"got the constructor List.Nil itself, without fields: write List.Nil\(\)"),
         ("a number", "expected a scalar of type int64 of field 1, got the float 1.5"),
         ("a tuple", "expected 2 fields, got 3"),
     ],

@@ -12,6 +12,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
+from relaxpy.runtime.data import CLASSES
 from relaxpy.runtime.patterns import describe, enter, explain, fits, leave, prim_fits
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 
@@ -60,6 +61,12 @@ def test_constants_are_copied_once_on_the_way_out() -> None:
             TuplePattern((PrimPattern("int8"), PrimPattern("int8"))),
             "expected a scalar of type int8 of field 1",
         ),
+        (
+            (from_numpy(np.zeros((2, 2), np.float32)),),
+            TuplePattern((VECTOR,)),
+            "field 0 has 2 dimensions, not 1",
+        ),
+        (2**1024, PrimPattern("float32"), "expected a scalar of type float32, got the int 1797"),
         (3, CallablePattern(1), "expected a function, got the int 3"),
     ],
 )
@@ -74,6 +81,7 @@ def test_scalars_and_their_types() -> None:
     assert not prim_fits(-1, "uint8")
     assert prim_fits(255, "uint8")
     assert prim_fits(1, "float32")
+    assert not prim_fits(2**1024, "float32")
     assert not prim_fits(True, "float32")
     assert prim_fits(True, "bool")
     assert prim_fits("x", "string")
@@ -85,4 +93,5 @@ def test_values_in_words() -> None:
     assert describe(from_numpy(np.zeros((2,), np.int8))) == 'R.Tensor((2,), dtype="int8")'
     assert describe(Shape((1,))) == "R.Shape([1])"
     assert describe((1, None)) == "a tuple of 2: (the int 1, None)"
+    assert describe(CLASSES["P.C(a, b)"]).endswith("P.C itself, without fields: write P.C(a, b)")
     assert describe({}) == "a dict"

@@ -280,6 +280,22 @@ def test_data_elsewhere(body: str, code: str) -> None:
     assert found[0].span is not None
 
 
+@pytest.mark.parametrize(
+    ("value", "help"),
+    [
+        ("Cons(1, xs)", "write List.Cons"),
+        ("cls.List.Cons(1, xs)", "List is a data type: write List alone"),
+        ("xs.head", "fields are read by a match: match xs:"),
+    ],
+)
+def test_data_as_python_would_have_it(value: str, help: str) -> None:
+    head = HEAD.replace("        match xs:\n", "        cls = Module\n")
+    with pytest.raises(RelaxError) as raised:
+        relaxpy.parse(f"{head}        y = {value}\n        return y\n")
+    found = raised.value.errors if isinstance(raised.value, ErrorGroup) else [raised.value]
+    assert (found[0].code, found[0].help) == ("unknown-name", help)
+
+
 def test_one_clause_that_always_matches() -> None:
     text = (
         HEAD.replace(' -> R.Prim("int64", value=None)', "")

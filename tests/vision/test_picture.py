@@ -147,6 +147,16 @@ def test_what_is_no_picture(given: Any, match: str) -> None:
     assert caught.value.code == "bad-picture"
 
 
+@pytest.mark.parametrize(
+    "address", ["https://example.org/a.png", "data:image/png;base64," + "A" * 99]
+)
+def test_an_address_is_not_fetched(address: str) -> None:
+    with pytest.raises(UsageError, match="cannot read") as caught:
+        read_picture(address)
+    assert "no address is read here" in str(caught.value.help)
+    assert len(caught.value.message) < 200
+
+
 def test_icons() -> None:
     """A picture inside, a PNG or a bitmap."""
     made = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 4), np.uint8))

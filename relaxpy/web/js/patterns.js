@@ -75,7 +75,8 @@ export function explain(value, pattern, place = "") {
   const sizes = (have, wanted, ndim) => {
     const rank = wanted === null ? ndim : wanted.length;
     if (rank >= 0 && have.length !== rank) {
-      return `it${place} has ${have.length} dimension${have.length === 1 ? "" : "s"}, not ${rank}`;
+      const what = place.replace(/^ of /, "") || "it";
+      return `${what} has ${have.length} dimension${have.length === 1 ? "" : "s"}, not ${rank}`;
     }
     const axis = (wanted ?? []).findIndex((want, i) => !sizeFits(have[i], want));
     return `dimension ${axis}${place} is ${have[axis]}, not ${wanted?.[axis]}`;
