@@ -13,12 +13,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relaxpy.checkpoints.gguf import GgufFile, bad, is_gguf, read_gguf
+from relaxpy.checkpoints.config_file import CONFIG_FILE
+from relaxpy.checkpoints.gguf import GgufFile, bad, is_gguf, parts_of, read_gguf
 from relaxpy.checkpoints.gguf_models import Metadata
 from relaxpy.checkpoints.stored import Checkpoint, Stored
 from relaxpy.checkpoints.unread import warn_unread
@@ -130,6 +131,23 @@ def projector_of(
 def is_projector(name: str) -> bool:
     """Is a GGUF file of this name the second one of a pair?"""
     return name.endswith(".gguf") and "mmproj" in name.lower()
+
+
+def gguf_names(names: Iterable[str]) -> list[str]:
+    """The GGUF files of models among names of files, each by its first part."""
+    found = sorted(each for each in names if each.endswith(".gguf") and not is_projector(each))
+    return [each for each in found if parts_of(each)[0] == each]
+
+
+def gguf_inside(path: Path) -> Path:
+    """The model in a folder without `config.json` that has one GGUF model; others are places as they are."""
+    if not path.is_dir() or (path / CONFIG_FILE).exists():
+        return path
+    try:
+        found = gguf_names(each.name for each in path.iterdir())
+    except OSError:
+        return path
+    return path / found[0] if len(found) == 1 else path
 
 
 def _beside(path: Path) -> list[Path]:

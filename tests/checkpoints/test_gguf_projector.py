@@ -98,8 +98,8 @@ def test_logits_are_those_of_transformers(model: LanguageModel, theirs: Any) -> 
 
 
 def test_chats_are_those_of_transformers(model: LanguageModel, theirs: Any, folder: Path) -> None:
-    """With the template, the tokenizer and the processor of the files."""
-    for messages in (shown(colors(1), "What is it?"), shown("Say", colors(2, 50, 20), "please")):
+    """With the template, the tokenizer and the processor of the files, of square pictures: others are cropped."""
+    for messages in (shown(colors(1, 31, 31), "What?"), shown("Say", colors(2, 50, 50))):
         prompt, text = reference(theirs, folder, messages)
         assert written(model, messages) == (tuple(prompt), text)
 
