@@ -82,8 +82,7 @@ class Tokenizer:
         cls, place: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None = None
     ) -> Self:
         """The tokenizer of a checkpoint's directory, or of a GGUF file or one of whisper.cpp. That of a pair of GGUF
-        files (`relaxpy.checkpoints.gguf_projector.projector_of`) has the placeholder of pictures, and templates that
-        write it.
+        files (with `mmproj`, or found: `projector_of`) has the placeholder of pictures, and templates that write it.
 
         Raises: UsageError (`bad-checkpoint`) for a file that is missing or damaged.
         """
@@ -116,14 +115,11 @@ class Tokenizer:
             name: ChatTemplate(text, str(path)) for name, text in found.chat_templates.items()
         }
         if projector is not None:
-            found.backend.add_special_tokens([projector.placeholder])
-            templates = seeing_templates(templates, projector.placeholder, found.special, str(path))
+            found.backend.add_special_tokens([mark := projector.placeholder])
+            templates = seeing_templates(templates, mark, found.special, str(path))
+        ends = found.end_tokens
         return cls(
-            found.backend,
-            special=found.special,
-            end_tokens=found.end_tokens,
-            templates=templates,
-            place=path,
+            found.backend, special=found.special, end_tokens=ends, templates=templates, place=path
         )
 
     def __len__(self) -> int:
