@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relaxpy.checkpoints import Checkpoint, open_checkpoint
+from relaxpy.checkpoints.gguf_projector import projector_of
 from relaxpy.errors import UsageError
 from relaxpy.machine_memory import MachineMemory, machine_memory
 from relaxpy.models.decoder_config import DecoderConfig
@@ -192,7 +193,7 @@ def plan_decoder(
     Raises: UsageError: `bad-checkpoint`, `bad-config` like `load_decoder`; `bad-length` for a context that the model
     does not have.
     """
-    checkpoint = open_checkpoint(place)
+    checkpoint = open_checkpoint(place, projector_of(place))
     scheme = (scheme or Scheme.of(checkpoint)).on(target)
     config = scheme.applied(checkpoint)
     positions = config.max_position_embeddings

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from relaxpy.checkpoints import Checkpoint, open_checkpoint
 from relaxpy.checkpoints.config_file import read_fields
+from relaxpy.checkpoints.gguf_projector import projector_of
 from relaxpy.codes import Codes
 from relaxpy.errors import UsageError
 from relaxpy.files import tuning_path
@@ -175,16 +176,18 @@ def load_decoder(
     *,
     target: str = "llvm",
     keep: bool = True,
+    mmproj: str | os.PathLike[str] | None = None,
 ) -> LoadedDecoder:
     """The decoder of a checkpoint: of a folder, or of a GGUF file. Without a scheme, a checkpoint that is quantised
     keeps its codes, `Scheme(bits=None)`, and others are quantised, `Scheme()`. With `keep=False` nothing is read from
-    the caches of executables and of packed weights, nor written to them.
+    the caches of executables and of packed weights, nor written to them. `mmproj` is the second file of a GGUF model
+    that sees (None: the one beside it, `relaxpy.checkpoints.gguf_projector`).
 
     Raises: UsageError: `bad-checkpoint` for files that cannot be read; `bad-config` for a family
     (`relaxpy.models.families`) or a setting that is not supported; `bad-weights` for tensors that are missing,
     unexpected or of another shape or type (all of them at once).
     """
-    checkpoint = open_checkpoint(place)
+    checkpoint = open_checkpoint(place, projector_of(place, mmproj))
     scheme = scheme or Scheme.of(checkpoint)
     vm, facts = kept_or_built(checkpoint, scheme, target, keep, _built)
     tensors, names = stored_tensors(checkpoint, facts)

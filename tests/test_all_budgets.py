@@ -47,7 +47,7 @@ MOST = {
     "runtime": 21_700,
     "compiler core": 57_900,
     "op": 24_200,
-    "product": 44_750,
+    "product": 45_200,
     "testing": 7_950,
     "importers": 22_550,
 }
@@ -59,7 +59,7 @@ the flow of integers, mixed precision, derivatives, scales that go into weights,
 dtypes of half a byte, donated parameters, functions that are known at their calls, recomputed stages of gradients; runtime, core and
 op: data types that modules declare, and match;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
-of checkpoints, models with an encoder (T5, encoders of sound, towers of pictures), beams over HTTP, translation, speech with its routes (Whisper, Moonshine, tokens of frames), models of pictures, chats about
+of checkpoints, models with an encoder (T5, encoders of sound, towers of pictures), beams over HTTP, translation, speech with its routes (Whisper, Moonshine, tokens of frames), models of pictures, pairs of GGUF files, chats about
 pictures, and adapters that are trained; testing: the fuzzer and its random
 programs, which `relaxpy fuzz`, `relaxpy bisect` and `check_pass` use, are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.

@@ -86,7 +86,7 @@ class _Architecture:
     names: Mapping[str, str]
     layer: str = "model.layers"
     """Where transformers has the layers."""
-    settings: Callable[[_Metadata], dict[str, Any]] = lambda _: {}
+    settings: Callable[[Metadata], dict[str, Any]] = lambda _: {}
     """The fields of a `config.json` beside those that all have."""
     change: Callable[[str, Stored, Mapping[str, Any]], dict[str, Any]] = _unchanged
     """The changes to a tensor of this name: fields of `Stored`."""
@@ -108,7 +108,7 @@ _PLAIN: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class _Metadata:
+class Metadata:
     """The metadata of a file, with errors that name it."""
 
     file: GgufFile
@@ -167,7 +167,7 @@ class _Metadata:
         return found.read().tolist()
 
 
-def _rope(data: _Metadata, head: int) -> dict[str, Any]:
+def _rope(data: Metadata, head: int) -> dict[str, Any]:
     """The fields of rotary embeddings."""
     dims = data.get("rope.dimension_count", int, head)
     found: dict[str, Any] = {"rope_theta": data.get("rope.freq_base", float, 10000.0)}
@@ -196,14 +196,14 @@ def _rope(data: _Metadata, head: int) -> dict[str, Any]:
     return {**found, "rope_scaling": {n: v for n, v in scaling.items() if v is not None} or None}
 
 
-def _factor(data: _Metadata) -> float:
+def _factor(data: Metadata) -> float:
     """The factor of longer contexts, by its name of today or that of 2023; 0 is none."""
     factor = data.get("rope.scaling.factor", float)
     older = data.get("rope.scale_linear", float)
     return (older if factor is None else factor) or 1.0
 
 
-def _yarn(data: _Metadata) -> dict[str, Any]:
+def _yarn(data: Metadata) -> dict[str, Any]:
     """The fields of YaRN."""
     factor, scale = _factor(data), data.get("rope.scaling.attn_factor", float, 1.0)
     found = {
@@ -227,7 +227,7 @@ def _yarn(data: _Metadata) -> dict[str, Any]:
     return found
 
 
-def _shared(data: _Metadata) -> dict[str, Any]:
+def _shared(data: Metadata) -> dict[str, Any]:
     """The fields of the families that resemble Llama."""
     heads, hidden = data.need("attention.head_count"), data.need("embedding_length")
     if heads < 1:
@@ -252,17 +252,17 @@ def _shared(data: _Metadata) -> dict[str, Any]:
     return found if epsilon is None else {**found, "rms_norm_eps": epsilon}
 
 
-def _llama(data: _Metadata) -> dict[str, Any]:
+def _llama(data: Metadata) -> dict[str, Any]:
     if data.get("expert_count", int, 0):
         raise data.bad("mixtures of experts of the architecture llama (Mixtral) are not supported")
     return {**_qwen(data), "mlp_bias": "blk.0.ffn_up.bias" in data.file.tensors}
 
 
-def _qwen(data: _Metadata) -> dict[str, Any]:
+def _qwen(data: Metadata) -> dict[str, Any]:
     return {**_shared(data), "attention_bias": "blk.0.attn_q.bias" in data.file.tensors}
 
 
-def _qwen3_moe(data: _Metadata) -> dict[str, Any]:
+def _qwen3_moe(data: Metadata) -> dict[str, Any]:
     return {
         **_qwen(data),
         **_experts(data),
@@ -271,7 +271,7 @@ def _qwen3_moe(data: _Metadata) -> dict[str, Any]:
     }
 
 
-def _experts(data: _Metadata) -> dict[str, Any]:
+def _experts(data: Metadata) -> dict[str, Any]:
     """The number of experts, and that of a token's. What other models do with them is refused."""
     for name in ("expert_shared_count", "expert_group_count"):
         if data.get(name, int, 0) > (name == "expert_group_count"):
@@ -282,7 +282,7 @@ def _experts(data: _Metadata) -> dict[str, Any]:
     }
 
 
-def _gpt_oss(data: _Metadata) -> dict[str, Any]:
+def _gpt_oss(data: Metadata) -> dict[str, Any]:
     fields = {**_shared(data), **_experts(data)}
     # Files do not say that the ends of YaRN's ramp are not rounded, as in the model that they are made from.
     own: dict[str, Any] = fields.get("rope_scaling") or {}
@@ -296,11 +296,11 @@ def _gpt_oss(data: _Metadata) -> dict[str, Any]:
     }
 
 
-def _gemma(data: _Metadata) -> dict[str, Any]:
+def _gemma(data: Metadata) -> dict[str, Any]:
     return {**_shared(data), "hidden_activation": "gelu_pytorch_tanh"}
 
 
-def _gemma2(data: _Metadata) -> dict[str, Any]:
+def _gemma2(data: Metadata) -> dict[str, Any]:
     fields = _gemma(data)
     # The largest models of both generations divide the width by the heads; files do not say so.
     wide = fields["num_hidden_layers"] == {"gemma2": 46, "gemma3": 62}[data.architecture]
@@ -319,12 +319,12 @@ def _gemma2(data: _Metadata) -> dict[str, Any]:
     return found
 
 
-def _phi3(data: _Metadata) -> dict[str, Any]:
+def _phi3(data: Metadata) -> dict[str, Any]:
     window = data.get("attention.sliding_window", int, 0)
     return {**_shared(data), "sliding_window": window or None}
 
 
-def _gpt2(data: _Metadata) -> dict[str, Any]:
+def _gpt2(data: Metadata) -> dict[str, Any]:
     return {
         "n_embd": data.need("embedding_length"), "n_layer": data.need("block_count"),
         "n_inner": data.need("feed_forward_length"), "n_head": data.need("attention.head_count"),
@@ -335,7 +335,7 @@ def _gpt2(data: _Metadata) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _gpt_neox(data: _Metadata) -> dict[str, Any]:
+def _gpt_neox(data: Metadata) -> dict[str, Any]:
     fields = _shared(data)
     share = fields.pop("partial_rotary_factor", 1.0)
     return {
@@ -482,9 +482,11 @@ def gguf_checkpoint(path: Path) -> Checkpoint:
         raise UsageError(
             "bad-checkpoint",
             f"{path} is for the architecture {name!r}, which is not supported",
-            help=f"supported are {', '.join(sorted(ARCHITECTURES))}",
+            help="it is the second file of a pair: give it as mmproj, with the file of the language model"
+            if name == "clip"
+            else f"supported are {', '.join(sorted(ARCHITECTURES))}",
         )
-    data = _Metadata(file, str(name))
+    data = Metadata(file, str(name))
     embedding = file.tensors.get("token_embd.weight")
     fields = {
         "model_type": architecture.model_type,

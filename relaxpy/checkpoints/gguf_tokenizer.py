@@ -146,6 +146,10 @@ class _Reader:
         self.path, self.fields = path, fields
         self.model = self.get("model", str, "")
         self.pre = self.get("pre", str, "")
+        if fields.get("general.architecture") == "clip":
+            raise self.bad(
+                "it is the projector of a pair: give it as mmproj, with the model's file"
+            )
         if self.model not in ("gpt2", "llama"):
             raise self.bad(
                 f"its tokenizer is of the model {self.model!r}; gpt2 and llama are supported"

@@ -26,6 +26,7 @@ from typing import Any
 
 from relaxpy.checkpoints.config_file import CONFIG_FILE
 from relaxpy.checkpoints.gguf import parts_of
+from relaxpy.checkpoints.gguf_projector import gguf_inside, gguf_names
 from relaxpy.checkpoints.tokenizer_file import LLM_HELP
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.files import given_path, kept_folder, write_text
@@ -113,7 +114,7 @@ def local_checkpoint(
     """
     name = _named(place)
     if isinstance(name, Path):
-        return name
+        return gguf_inside(name)
     if not update and (noted := _noted(name)) is not None:
         return noted
     try:
@@ -158,7 +159,7 @@ def headers_of(place: str | os.PathLike[str]) -> Iterator[Path]:
     """
     name = _named(place)
     if isinstance(name, Path):
-        yield name
+        yield gguf_inside(name)
     elif (noted := _noted(name)) is not None:
         yield noted
     else:
@@ -190,7 +191,7 @@ def model_files(name: HubName, sizes: Mapping[str, int], read: Callable[[str], P
 
     Raises: UsageError (`hub-name`) if it has no weights that relaxpy reads, or several GGUF files.
     """
-    if name.file is not None or (CONFIG_FILE not in sizes and _gguf(sizes)):
+    if name.file is not None or (CONFIG_FILE not in sizes and gguf_names(sizes)):
         files = _gguf_parts(name, sizes)
     else:
         files = [file for file in sizes if _WEIGHTS.fullmatch(file)]
@@ -204,15 +205,9 @@ def model_files(name: HubName, sizes: Mapping[str, int], read: Callable[[str], P
     return files
 
 
-def _gguf(sizes: Iterable[str]) -> list[str]:
-    """The GGUF files, each by its first part."""
-    found = sorted(file for file in sizes if file.endswith(".gguf") and "mmproj" not in file)
-    return [file for file in found if parts_of(file)[0] == file]
-
-
 def _gguf_parts(name: HubName, sizes: Mapping[str, int]) -> list[str]:
     """The GGUF file that is meant, or all parts of it."""
-    there, part = _gguf(sizes), name.file
+    there, part = gguf_names(sizes), name.file
     found = there if part is None else [file for file in there if file == part]
     if part is not None and not found:
         found = [file for file in there if part.lower() in file.lower()]

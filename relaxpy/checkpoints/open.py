@@ -10,6 +10,7 @@ from relaxpy.checkpoints.config_file import CONFIG_FILE, config_of
 from relaxpy.checkpoints.config_keys import check_rotary_share, unread_fields
 from relaxpy.checkpoints.ggml import ggml_checkpoint
 from relaxpy.checkpoints.gguf_models import gguf_checkpoint
+from relaxpy.checkpoints.gguf_projector import Projector
 from relaxpy.checkpoints.quantized import quantized_tensors
 from relaxpy.checkpoints.stored import Checkpoint, Floats, Stored
 from relaxpy.checkpoints.unread import warn_unread
@@ -27,17 +28,21 @@ _ROWS = 4096
 """Rows that are compared at a time."""
 
 
-def open_checkpoint(place: str | os.PathLike[str]) -> Checkpoint:
+def open_checkpoint(
+    place: str | os.PathLike[str], projector: Projector | None = None
+) -> Checkpoint:
     """The checkpoint in a folder (`config.json` and safetensors), in a GGUF file, or in one of whisper.cpp. Its
     tensors are mapped, and not read. Warns (`UnreadWarning`) of fields of the configuration that are not read. Where
-    the configuration says that the head is the embedding, and the files have another head, it is that one.
+    the configuration says that the head is the embedding, and the files have another head, it is that one. A GGUF file
+    with its `projector` (`relaxpy.checkpoints.gguf_projector.projector_of`) is a model that sees.
 
     Raises: UsageError (`bad-checkpoint`) for what cannot be read, is damaged or is not supported.
     """
     path = given_path(place, "a checkpoint", UsageError, "bad-checkpoint")
     config = config_of(path)
     if config is None:
-        return gguf_checkpoint(path)
+        found = gguf_checkpoint(path)
+        return found if projector is None else projector.joined(found)
     if path.is_file():
         return ggml_checkpoint(path)
     check_rotary_share(path / CONFIG_FILE, config)

@@ -16,6 +16,7 @@ import click
 
 from relaxpy.cli.language_model import (
     IMAGE_OPTION,
+    MMPROJ_OPTION,
     MODEL_OPTIONS,
     SAMPLING,
     SAMPLING_OPTIONS,
@@ -72,6 +73,7 @@ Examples:
   relaxpy chat Qwen/Qwen2.5-0.5B-Instruct            a model of the Hugging Face hub, downloaded once
   relaxpy chat ./TinyLlama --json < questions.txt    a JSON object for each line
   relaxpy chat ./llava --image cat.png "What is it?"    a model that sees
+  relaxpy chat model.gguf --mmproj mmproj.gguf --image cat.png    one in two GGUF files
 """
 )
 @click.argument("arguments", nargs=-1, metavar="[MODEL] [MESSAGE]")
@@ -82,7 +84,7 @@ Examples:
     help="A file with a chat template (Jinja), instead of the checkpoint's.",
 )
 @click.option("--timings", is_flag=True, help="Show the times of each answer.")
-@options(IMAGE_OPTION, *SAMPLING_OPTIONS, *MODEL_OPTIONS)
+@options(IMAGE_OPTION, MMPROJ_OPTION, *SAMPLING_OPTIONS, *MODEL_OPTIONS)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print each answer as a JSON object in a line."
 )
@@ -92,6 +94,7 @@ def chat(
     template: str | None,
     timings: bool,
     images: tuple[str, ...],
+    mmproj: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -102,14 +105,14 @@ def chat(
         arguments, 'relaxpy chat MODEL "Why is the sky blue?"', words=False
     )
     place = place and on_this_machine(place)
-    check_images(place, images)
+    check_images(place, images, mmproj)
     sampling = take_sampling(given)
-    tokenizer = read_tokenizer(place, template)
+    tokenizer = read_tokenizer(place, template, mmproj)
     start = [] if system is None else [{"role": "system", "content": system}]
     tokenizer.chat_text(
         [*start, {"role": "user", "content": message or "Hello"}]
     )  # before it is compiled
-    loaded = load_model(place, tokenizer=tokenizer, quiet=as_json, **given)
+    loaded = load_model(place, mmproj=mmproj, tokenizer=tokenizer, quiet=as_json, **given)
     conversation = Conversation(loaded, sampling, system, timings, as_json, images)
     if message is not None:
         conversation.ask(message)
@@ -126,7 +129,7 @@ def _content(given: Any) -> Any:
     return given if is_list(given) else str(given)
 
 
-def read_tokenizer(place: str | None, template: str | None) -> Tokenizer:
+def read_tokenizer(place: str | None, template: str | None, mmproj: str | None = None) -> Tokenizer:
     """The tokenizer of a checkpoint, with the chat template in a file if there is one. Raises: UsageError."""
     from relaxpy.checkpoints.config_file import config_of
     from relaxpy.embedded import embedded_model
@@ -134,7 +137,7 @@ def read_tokenizer(place: str | None, template: str | None) -> Tokenizer:
 
     folder = Path(place or embedded_model())
     config_of(folder)
-    found = Tokenizer.from_checkpoint(folder)
+    found = Tokenizer.from_checkpoint(folder, mmproj)
     if template is not None:
         found.templates = {"default": ChatTemplate(read_file(template), template)}
     elif not found.templates and folder.is_dir():

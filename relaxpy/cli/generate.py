@@ -10,6 +10,7 @@ import click
 
 from relaxpy.cli.language_model import (
     IMAGE_OPTION,
+    MMPROJ_OPTION,
     MODEL_OPTIONS,
     SAMPLING_OPTIONS,
     as_data,
@@ -58,12 +59,13 @@ The prompt has the placeholder of the model (LLaVA: <image>) where a picture is;
 )
 @click.argument("arguments", nargs=-1, metavar="[MODEL] [PROMPT]")
 @click.option("--file", "-f", metavar="PATH", help="A text file with the prompt; - is stdin.")
-@options(IMAGE_OPTION, *SAMPLING_OPTIONS, *MODEL_OPTIONS)
+@options(IMAGE_OPTION, MMPROJ_OPTION, *SAMPLING_OPTIONS, *MODEL_OPTIONS)
 @json_option
 def generate(
     arguments: tuple[str, ...],
     file: str | None,
     images: tuple[str, ...],
+    mmproj: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -73,9 +75,9 @@ def generate(
 
     given_place, prompt = model_and_prompt(arguments, file)
     model_place = given_place and on_this_machine(given_place)
-    check_images(model_place, images)
+    check_images(model_place, images, mmproj)
     sampling = take_sampling(given)
-    model = load_model(model_place, quiet=as_json, **given)
+    model = load_model(model_place, mmproj=mmproj, quiet=as_json, **given)
     if images and model.eyes is not None:
         prompt = with_placeholders(
             model.tokenizer.decode([model.eyes.shape.token], special=True), prompt, len(images)

@@ -111,18 +111,26 @@ IMAGE_OPTION = click.option(
 )
 
 
-def check_images(place: str | None, images: Sequence[str]) -> None:
+MMPROJ_OPTION = click.option(
+    "--mmproj",
+    metavar="PATH",
+    help="The projector of a GGUF model that sees (default: the mmproj*.gguf beside it).",
+)
+
+
+def check_images(place: str | None, images: Sequence[str], mmproj: str | None = None) -> None:
     """Can the pictures be read, and by the model? What is found before a model is compiled. Raises: UsageError."""
     if not images:
         return
     from relaxpy.checkpoints.config_file import config_of
+    from relaxpy.checkpoints.gguf_projector import projector_of
     from relaxpy.embedded import embedded_model
     from relaxpy.llm.pictures import READERS, refused
     from relaxpy.vision.picture import read_picture
 
     folder = Path(place or embedded_model())
     kind = str((config_of(folder) or {}).get("model_type"))
-    if kind not in READERS:
+    if kind not in READERS and projector_of(folder, mmproj) is None:
         raise refused(folder.name, len(images))
     for each in images:
         read_picture(each)
@@ -183,6 +191,7 @@ def load_model(
     threads: int | None,
     target: str,
     no_cache: bool,
+    mmproj: str | None = None,
     tokenizer: Tokenizer | None = None,
     quiet: bool = False,
 ) -> LanguageModel:
@@ -205,6 +214,7 @@ def load_model(
             target=target,
             keep=not no_cache,
             tokenizer=tokenizer,
+            mmproj=mmproj,
         )
     if not quiet:
         click.echo(f"{loaded.name}: {loaded.decoder.scheme.described()}, {target}", err=True)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from relaxpy.cli.language_model import MODEL_OPTIONS, on_this_machine, options, read_file, scheme_of
+from relaxpy.cli.language_model import (
+    MMPROJ_OPTION,
+    MODEL_OPTIONS,
+    on_this_machine,
+    options,
+    read_file,
+    scheme_of,
+)
 from relaxpy.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,7 +150,7 @@ http://localhost:8000.
 """
 )
 @click.argument("models", nargs=-1, metavar="[[NAME=]MODEL]...")
-@options(*SERVER_OPTIONS, *ENGINE_OPTIONS, *MODEL_OPTIONS)
+@options(*SERVER_OPTIONS, *ENGINE_OPTIONS, MMPROJ_OPTION, *MODEL_OPTIONS)
 def serve(models: tuple[str, ...], **given: Any) -> None:
     """Answer requests to language models over HTTP, as OpenAI's interface has it, until Ctrl-C or SIGTERM."""
     try:
@@ -247,6 +254,7 @@ def settings_of(
             waiting=given["waiting"],
             target_seconds=given["target_ms"] / 1000,
             drafts=not given["no_drafts"],
+            mmproj=None if number else given["mmproj"],
             adapters=() if number else adapters,
             chat_template=None if template is None else read_file(template),
         )

@@ -68,6 +68,7 @@ def load(
     tokenizer: Tokenizer | None = None,
     target: str = "llvm",
     keep: bool = True,
+    mmproj: str | os.PathLike[str] | None = None,
 ) -> LanguageModel:
     """The language model of a checkpoint: of a directory with `config.json`, weights and `tokenizer.json`, of a GGUF
     file, or of a name on the Hugging Face hub (`relaxpy.checkpoints.hub`), a str. The first start compiles and packs
@@ -77,7 +78,8 @@ def load(
     `scheme` says how weights are quantised (None: in 4 bits, or with the codes of a checkpoint that is quantised).
     `context` is the largest number of tokens of a text, prompt included (None: that of the model, at most 4096), and
     memory is taken for `batch` texts of this length. `chat_template` replaces the checkpoint's own template, and
-    `tokenizer` its tokenizer.
+    `tokenizer` its tokenizer. `mmproj` is the second file of a GGUF model that sees pictures; the one `mmproj*.gguf` in
+    the folder of the first is found without it.
 
     For a model of speech it is a transcriber (`relaxpy.speech.load_transcriber`), whose method is `transcribe`.
 
@@ -89,7 +91,9 @@ def load(
     folder = local_checkpoint(place)
     config = config_of(folder) or {}
     if config.get("model_type") in SPEECH:
-        given = {"context": context, "chat_template": chat_template, "tokenizer": tokenizer}
+        given = {
+            "context": context, "chat_template": chat_template, "tokenizer": tokenizer, "mmproj": mmproj,
+        }  # fmt: skip
         if wrong := [name for name, value in given.items() if value is not None]:
             raise UsageError("bad-arguments", f"a model of speech takes no {wrong[0]}")
         speech: Any = load_transcriber(folder, scheme=scheme, batch=batch, target=target, keep=keep)
@@ -98,10 +102,11 @@ def load(
     positions = texts.get("max_position_embeddings", texts.get("n_positions"))
     if isinstance(positions, int) and context is not None:  # before it is compiled
         _check_context(context, positions)
-    tokenizer = tokenizer or Tokenizer.from_checkpoint(folder)
+    tokenizer = tokenizer or Tokenizer.from_checkpoint(folder, mmproj)
     if chat_template is not None:
         tokenizer.templates = {"default": ChatTemplate(chat_template)}
-    decoder = load_decoder(folder, scheme, target=target, keep=keep)
+    decoder = load_decoder(folder, scheme, target=target, keep=keep, mmproj=mmproj)
+    shape = decoder.pictures
     return LanguageModel(
         decoder,
         tokenizer,
@@ -109,7 +114,7 @@ def load(
         batch=batch,
         defaults=_defaults(folder, None if decoder.source is None else config),
         name=checkpoint_name(folder),
-        eyes=None if decoder.pictures is None else Eyes.from_checkpoint(folder, decoder.pictures),
+        eyes=None if shape is None else Eyes.from_checkpoint(folder, shape, mmproj),
     )
 
 

@@ -10,6 +10,7 @@ many tokens as the picture has.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from relaxpy.checkpoints.config_file import config_of
+from relaxpy.checkpoints.gguf_projector import Projector, projector_of
 from relaxpy.errors import UsageError
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.pictures import Picture, PictureShape, Placed
 
 if TYPE_CHECKING:
     from relaxpy.vision.picture import Picture as PictureFile
+    from relaxpy.vision.processor import PictureProcessor
 
 Reader = Callable[..., Picture]
 """From a picture, what errors call it, and the most pixels (`most_pixels=`) to what the tower reads."""
@@ -45,10 +48,15 @@ class Eyes:
         self._reader: Reader | None = None
 
     @classmethod
-    def from_checkpoint(cls, folder: Path, shape: PictureShape) -> Eyes:
-        """Those of a checkpoint whose model sees pictures."""
+    def from_checkpoint(
+        cls, folder: Path, shape: PictureShape, mmproj: str | os.PathLike[str] | None = None
+    ) -> Eyes:
+        """Those of a checkpoint whose model sees pictures; `mmproj` as `projector_of` takes it."""
 
         def reader() -> Reader:
+            projector = projector_of(folder, mmproj)
+            if projector is not None:
+                return of_projector(projector, shape)
             family = str((config_of(folder) or {}).get("model_type"))
             return READERS.get(family, fixed_size)(folder, shape)
 
@@ -89,7 +97,18 @@ def fixed_size(folder: Path, shape: PictureShape) -> Reader:
     """The reader of models whose pictures all have one size, and as many tokens. Raises: UsageError (`bad-config`)."""
     from relaxpy.vision.processor import PictureProcessor
 
-    processor = PictureProcessor.from_checkpoint(folder, "clip")
+    return _fixed(PictureProcessor.from_checkpoint(folder, "clip"), folder, shape)
+
+
+def of_projector(projector: Projector, shape: PictureShape) -> Reader:
+    """The same of a pair of GGUF files."""
+    from relaxpy.vision.processor import PictureProcessor
+
+    own = PictureProcessor.from_dict(projector.processor, "clip", str(projector.path))
+    return _fixed(own, projector.path, shape)
+
+
+def _fixed(processor: PictureProcessor, folder: Path, shape: PictureShape) -> Reader:
     if processor.result != shape.size:
         given, reads = (
             "sizes of their own" if size is None else f"the size {size[0]} × {size[1]}"

@@ -23,6 +23,7 @@ from typing import Any, Self
 from relaxpy.checkpoints import gguf_tokenizer
 from relaxpy.checkpoints.ggml import is_ggml
 from relaxpy.checkpoints.ggml_tokenizer import ggml_tokenizer
+from relaxpy.checkpoints.gguf_projector import Projector, projector_of
 from relaxpy.checkpoints.tokenizer_file import one_line, read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
@@ -35,6 +36,7 @@ from relaxpy.llm.detokenizer import (
     fallback_byte,
 )
 from relaxpy.llm.generation_config import GENERATION_CONFIG_FILE
+from relaxpy.llm.seeing_template import seeing_templates
 from relaxpy.llm.template_probes import Abilities, abilities
 from relaxpy.models.checkpoint import CONFIG_FILE
 from relaxpy.narrow import is_list, is_mapping, is_sequence
@@ -76,14 +78,17 @@ class Tokenizer:
         """The token that begins a text of which nothing is there yet; None: there is none."""
 
     @classmethod
-    def from_checkpoint(cls, place: str | os.PathLike[str]) -> Self:
-        """The tokenizer of a checkpoint's directory, or of a GGUF file or one of whisper.cpp.
+    def from_checkpoint(
+        cls, place: str | os.PathLike[str], mmproj: str | os.PathLike[str] | None = None
+    ) -> Self:
+        """The tokenizer of a checkpoint's directory, or of a GGUF file or one of whisper.cpp. That of a pair of GGUF
+        files (with `mmproj`, or found: `projector_of`) has the placeholder of pictures, and templates that write it.
 
         Raises: UsageError (`bad-checkpoint`) for a file that is missing or damaged.
         """
         folder = Path(place)
         if folder.is_file():
-            return cls._from_file(folder)
+            return cls._from_file(folder, projector_of(folder, mmproj))
         backend = read_tokenizer(folder)
         config = optional_json(folder / TOKENIZER_CONFIG_FILE)
         special = {
@@ -104,17 +109,17 @@ class Tokenizer:
         )
 
     @classmethod
-    def _from_file(cls, path: Path) -> Self:
+    def _from_file(cls, path: Path, projector: Projector | None) -> Self:
         found = ggml_tokenizer(path) if is_ggml(path) else gguf_tokenizer(path)
         templates = {
             name: ChatTemplate(text, str(path)) for name, text in found.chat_templates.items()
         }
+        if projector is not None:
+            found.backend.add_special_tokens([mark := projector.placeholder])
+            templates = seeing_templates(templates, mark, found.special, str(path))
+        ends = found.end_tokens
         return cls(
-            found.backend,
-            special=found.special,
-            end_tokens=found.end_tokens,
-            templates=templates,
-            place=path,
+            found.backend, special=found.special, end_tokens=ends, templates=templates, place=path
         )
 
     def __len__(self) -> int:

@@ -41,7 +41,9 @@ def decoder_engine(
     if own.threads is not None:
         runtime.set_num_threads(own.threads)
     stacked = load_adapters(own.place, own.scheme, folders) if folders else None
-    decoder = load_decoder(own.place, own.scheme, target=own.target, keep=own.keep)
+    decoder = load_decoder(
+        own.place, own.scheme, target=own.target, keep=own.keep, mmproj=own.mmproj
+    )
     context = min(own.context or CONTEXT, decoder.positions)
     pages = -(-max(own.cache_tokens, context) // decoder.page_size)
     made: list[Matchers] = []

@@ -36,6 +36,8 @@ class EngineSettings:
     """The time between tokens that prompts leave to others."""
     drafts: bool = True
     """Whether drafts are looked up in the text."""
+    mmproj: str | None = None
+    """The second file of a GGUF model that sees; None: the one beside it."""
     adapters: tuple[tuple[str, str], ...] = ()
     """Names and folders of LoRA adapters, as PEFT writes them."""
 

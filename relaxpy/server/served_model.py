@@ -136,7 +136,9 @@ class ServedModel:
         cls, settings: ModelSettings, start: StartEngine = EngineClient.start
     ) -> ServedModel:
         """Load a model; `start` is what starts its engine. Raises: UsageError like `relaxpy.llm.load`."""
-        tokenizer = await asyncio.to_thread(Tokenizer.from_checkpoint, settings.place)
+        tokenizer = await asyncio.to_thread(
+            Tokenizer.from_checkpoint, settings.place, settings.mmproj
+        )
         if settings.chat_template is not None:
             tokenizer.templates = {"default": ChatTemplate(settings.chat_template)}
         # Errors name the model: where it lies is no client's business.
@@ -167,7 +169,8 @@ class ServedModel:
     def eyes(self) -> Eyes | None:
         """What reads pictures, if the model sees them."""
         shape = picture_shape_of(self.client.facts.get("pictures"))
-        return None if shape is None else Eyes.from_checkpoint(Path(self.settings.place), shape)
+        own = self.settings
+        return None if shape is None else Eyes.from_checkpoint(Path(own.place), shape, own.mmproj)
 
     def answer_ends(self) -> frozenset[int]:
         """The tokens that end an answer in a chat. It may take a while: for a thread."""

@@ -39,6 +39,7 @@ class SpeechModel:
         text."""
         given = {
             "--adapter": settings.adapters,
+            "--mmproj": settings.mmproj,
             "--chat-template": settings.chat_template,
             "--context": settings.context,
         }

@@ -579,6 +579,7 @@ def test_models_of_speech_take_no_options_of_texts() -> None:
         {"context": 8},
         {"chat_template": "x"},
         {"adapters": (("a", "b"),)},
+        {"mmproj": "mmproj.gguf"},
     ]
     for settings in given:
         with pytest.raises(UsageError, match="is a model of speech"):
