@@ -47,7 +47,7 @@ MOST = {
     "runtime": 21_700,
     "compiler core": 57_900,
     "op": 24_200,
-    "product": 45_200,
+    "product": 45_250,
     "testing": 7_950,
     "importers": 22_550,
 }
@@ -99,6 +99,7 @@ CLASS_LINES = {
     "relaxpy/runtime/vm.py VirtualMachine": 330,
     "relaxpy/script/parser_core.py CoreParser": 500,
     "relaxpy/script/printer.py _FunctionPrinter": 320,
+    "relaxpy/script/parser_statement.py StatementParser": 310,
     "relaxpy/serve/engine.py Engine": 320,
     "relaxpy/serve/pages.py PageBook": 500,
     "relaxpy/serve/scheduler.py Scheduler": 340,

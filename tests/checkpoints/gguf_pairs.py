@@ -37,7 +37,7 @@ def q8_0(_name: str, array: np.ndarray) -> Kind:
 def write_pair(
     hf: Path,
     place: Path,
-    kind: Callable[[str, np.ndarray], Kind] = lambda *_: Kind.F32,
+    kind: Callable[[str, np.ndarray], Kind] = lambda _name, _array: Kind.F32,
     vocabulary: Callable[[gguf.GGUFWriter], None] | None = None,
     new_names: bool = False,
     **changes: Any,

@@ -198,7 +198,7 @@ def test_fields_that_are_honoured(theirs: Any, folder: Path, tmp_path: Path) -> 
     """Mean and deviation, the layer, the activation; what nobody follows is named."""
     path, mmproj, _ = write_pair(
         folder, tmp_path, vision__feature_layer=[1], use_gelu=True, vision__strange=7,
-        **{"vision.image_mean": [0.5, 0.25, 0.125]},
+        vision__image_mean=[0.5, 0.25, 0.125],
     )  # fmt: skip
     with pytest.warns(UnreadWarning, match="vision.strange = 7"):
         found = projector_of(path, mmproj)

@@ -30,7 +30,7 @@ OF_CHECKPOINTS: list[dict[str, Any]] = [
 TEXTS = [name for name in CASES if "whisper" not in name]
 
 
-@pytest.mark.parametrize("name", TEXTS if FULL else ["bart", "m2m_100", "flan-t5"])
+@pytest.mark.parametrize("name", TEXTS if FULL else ["m2m_100", "flan-t5"])
 def test_beside_transformers(tmp_path: Path, name: str) -> None:
     torch: Any = pytest.importorskip("torch")
     transformers: Any = pytest.importorskip("transformers")

@@ -20,7 +20,7 @@ from relaxpy.models.lora import adapted_modules, target_modules
 from relaxpy.train import AdamW
 from tests.models.agreement import with_rounded_weights
 from tests.models.family_checkpoints import CASES, checkpoint, text
-from tests.sweeps import FULL, quick_target
+from tests.sweeps import FULL, full, quick_target
 
 LORA = Lora(3, 7.0)
 RATE = AdamW(1e-2, weight_decay=0.0)
@@ -86,7 +86,7 @@ def test_a_family_is_trained_as_peft_trains_it(name: str, tmp_path: Path) -> Non
             np.testing.assert_allclose(up[0], rows, rtol=1e-6)
 
 
-@pytest.mark.slow
+@full
 def test_a_base_in_4_bits(tmp_path: Path) -> None:
     """The weights are codes, and the losses those of transformers on what the codes mean."""
     checkpoint("llama", tmp_path / "base", num_hidden_layers=1)

@@ -326,8 +326,8 @@ def shapes_to_try() -> list[tuple[int, int]]:
     shapes = [(batch, int(rng.integers(1, 65))) for batch in range(1, 34)]
     lengths = {1, 2, 3, 5, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 383, 511, 512}
     shapes += [(1, seq) for seq in sorted(lengths | set(rng.integers(1, 513, 20).tolist()))]
-    corners = [(3, 300), (33, 512)] if FULL else [(1, 512), (33, 64)]
-    return [*part(shapes, 4), *corners]
+    corners = [(3, 300), (33, 512)] if FULL else [(1, 512), (33, 16)]
+    return [*part(shapes, 9), *corners]
 
 
 @sweep

@@ -189,7 +189,7 @@ SCHEMES: dict[str, tuple[Scheme, float]] = {
 """With the largest difference of log-probabilities' standard deviation that rounding makes, of that of all logits."""
 
 
-@pytest.mark.parametrize("name", SCHEMES if FULL else ["int8 sources", "8 bits"])
+@pytest.mark.parametrize("name", SCHEMES if FULL else ["8 bits"])
 def test_schemes(tmp_path: Path, name: str) -> None:
     """Loaded in every scheme: logits near those of floats, and a plan to the byte."""
     scheme, most = SCHEMES[name]

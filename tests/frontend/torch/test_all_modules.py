@@ -126,11 +126,11 @@ def test_higher_order_operators() -> None:
             yield info.op, (sample.input, *sample.args), dict(sample.kwargs)
 
     names = sorted(set(higher_order()) - ON_OTHER_DEVICES)
-    assert unexpected(part(names, 5), samples, REFUSED_OPERATORS) == {}
+    assert unexpected(part(names, 9), samples, REFUSED_OPERATORS) == {}
 
 
 @sweep
 @pytest.mark.filterwarnings("ignore")
 def test_modules() -> None:
-    names = part(sorted(modules()), 19)
+    names = part(sorted(modules()), 41)
     assert unexpected(names, lambda name: module_samples(modules()[name]), REFUSED_MODULES) == {}

@@ -117,4 +117,6 @@ def test_margin_losses_are_those_of_eager() -> None:
     labels = torch.tensor([[4, -1, 0, 0, 0], [0, 1, 2, 3, 4], [-1, 2, 2, 2, 2]])
     rows = torch.randn(3, 5), torch.tensor([0, 4, 2]), labels
     for args in (row, rows):
-        torch.testing.assert_close(relaxpy.compile(losses, *args)(*args), losses(*args))
+        torch.testing.assert_close(
+            relaxpy.compile(losses, *args)(*args), losses(*args)
+        )
