@@ -6,6 +6,7 @@ import ast
 import operator
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from relaxpy.errors import ScriptError, Span
 from relaxpy.ir.dim import (
@@ -67,10 +68,10 @@ def _where(condition: Dim, value: Dim) -> Dim:
     return dim_sum(term(*each) for each in value.terms)
 
 
-DIM_FUNCTIONS: dict[str, Callable[..., Dim]] = {  # pyright: ignore[reportAssignmentType]  # abs of a Dim is one
+DIM_FUNCTIONS: dict[str, Callable[..., Dim]] = {
     "min": lambda a, b: dim_op("min", a, b),
     "max": lambda a, b: dim_op("max", a, b),
-    "abs": abs,
+    "abs": cast("Callable[..., Dim]", abs),
     "floordiv": lambda a, b: dim_op("floordiv", a, b),
     "floormod": lambda a, b: dim_op("floormod", a, b),
     # Dimensions are not negative, so that truncation is rounding down.

@@ -67,6 +67,7 @@ def read_picture(
     if _is_image(pillow, given):
         _check_size(other.size, name or "the image", most_pixels)
         return _by_strips(other, lambda strip: _without_transparency(pillow, strip))
+    place = ""
     try:
         place = os.fsdecode(other)
         data = read_regular(place, MOST_BYTES)
