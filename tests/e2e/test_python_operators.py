@@ -97,7 +97,7 @@ def test_and_or_on_values() -> None:
         ("x < y < x", "unsupported-syntax"),
         ("x in y", "unsupported-syntax"),
         ("x is y", "unsupported-syntax"),
-        ("x if x else y", "unsupported-syntax"),
+        ("x if x else y", "if-condition"),
         ("x + 'a'", "op-arguments"),
         ("x + None", "bad-value"),
         ("x + a", "op-dtype"),
