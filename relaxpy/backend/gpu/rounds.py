@@ -15,10 +15,13 @@ from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.prim_func import read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.types import Expr
-from relaxpy.tir.walk import rewritten
+from relaxpy.tir.walk import contains, rewritten
 
 _MOST = 1 << 31
 """More rounds count as these: products of two fit into 64 bits."""
+
+
+_SHIFTS = tirx.LShift, tirx.RShift
 
 
 def rounds_of(func: tirx.PrimFunc) -> Dim:
@@ -63,7 +66,12 @@ class _Rounds:
                 return Dim.of(0)
 
     def extent(self, extent: Expr, ends: Mapping[Any, tuple[Expr, Expr]]) -> Dim:
-        """The most rounds of a loop; 1 if the launch does not know."""
+        """The most rounds of a loop; 1 if the launch does not know. Steps that double, which shifts write, are no bound:
+        the ends of nested ones do not meet."""
+        if any(contains(end, _SHIFTS) for ends_of in ends.values() for end in ends_of) or contains(
+            extent, _SHIFTS
+        ):
+            return Dim.of(1)
         try:
             found = [self.table.to_dim(_at(extent, ends, which)) for which in (0, 1)]
         except (PassError, RecursionError):
