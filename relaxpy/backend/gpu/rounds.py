@@ -66,14 +66,13 @@ class _Rounds:
                 return Dim.of(0)
 
     def extent(self, extent: Expr, ends: Mapping[Any, tuple[Expr, Expr]]) -> Dim:
-        """The most rounds of a loop; 1 if the launch does not know. Steps that double, which shifts write, are no bound:
-        the ends of nested ones do not meet."""
-        if any(contains(end, _SHIFTS) for ends_of in ends.values() for end in ends_of) or contains(
-            extent, _SHIFTS
-        ):
-            return Dim.of(1)
+        """The most rounds of a loop; 1 if the launch does not know. Steps that double, which shifts write, are no
+        bound: the ends of nested ones do not meet."""
         try:
-            found = [self.table.to_dim(_at(extent, ends, which)) for which in (0, 1)]
+            at_ends = [_at(extent, ends, which) for which in (0, 1)]
+            if any(contains(each, _SHIFTS) for each in at_ends):
+                return Dim.of(1)
+            found = [self.table.to_dim(each) for each in at_ends]
         except (PassError, RecursionError):
             return Dim.of(1)
         if not all(symbol in self.table.symbols.values() for dim in found for symbol in dim.vars):
