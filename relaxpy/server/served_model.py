@@ -21,7 +21,7 @@ from relaxpy.llm.written_text import Finish, WrittenText
 from relaxpy.models.loaded import Scheme
 from relaxpy.serve.client import EngineClient, Engines
 from relaxpy.serve.engine_process import DECODER
-from relaxpy.serve.pictures import picture_shape_of
+from relaxpy.serve.pictures import PictureShape, picture_shape_of
 from relaxpy.serve.request import Request, Score
 from relaxpy.server.answer_parser import AnswerPart
 from relaxpy.server.settings import ModelSettings
@@ -165,10 +165,19 @@ class ServedModel:
         """The names that requests may use: its own, and those of its adapters."""
         return [self.name, *self.adapters]
 
+    @property
+    def sees(self) -> bool:
+        """Whether messages may have pictures."""
+        return self._picture_shape is not None
+
+    @property
+    def _picture_shape(self) -> PictureShape | None:
+        return picture_shape_of(self.client.facts.get("pictures"))
+
     @cached_property
     def eyes(self) -> Eyes | None:
         """What reads pictures, if the model sees them."""
-        shape = picture_shape_of(self.client.facts.get("pictures"))
+        shape = self._picture_shape
         own = self.settings
         return None if shape is None else Eyes.from_checkpoint(Path(own.place), shape, own.mmproj)
 

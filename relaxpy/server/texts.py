@@ -45,6 +45,7 @@ def _described(model: ServedModel, name: str) -> dict[str, Any]:
     return {
         **_listed(name, model.created),
         "max_model_len": model.context,
+        **({"sees": True} if model.sees else {}),
         **({"parent": model.name} if name != model.name else {}),
     }
 
