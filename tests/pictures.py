@@ -1,5 +1,5 @@
 """Writes the pictures of the pages for people into docs, on a desk (1280) and on a phone (390): the page for chats, with
-the model that ships with relaxpy (server*.png), that of a server that hears (speech.png), and the page of `relaxpy explain` (explain*.png); and the pages of
+the model that ships with relaxpy (server*.png), that of a server that hears (speech.png) or sees (vision.png), and the page of `relaxpy explain` (explain*.png); and the pages of
 `relaxpy web`, on WebAssembly (browser*.png).
 
     python -m tests.pictures                      all of them
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import random
 import subprocess
 import sys
 import tempfile
@@ -90,14 +91,39 @@ def speech(folder: Path) -> None:
         taken(shown, "speech.png")
 
 
+def vision(folder: Path) -> None:
+    """A question about a picture with its answer, and a picture that is held for the next."""
+    from tests.vision.drawn import QUESTIONS, draw
+    from tests.vision.test_all_shapes import PASTE, file_of, given
+
+    shapes = Path(__file__).parent / "vision/shapes"
+    with (
+        server_process(folder, f"shapes={shapes}", "--bits", "none") as running,
+        browser(folder / "chromium", 900, 700) as shown,
+    ):
+        shown.open(running.url)
+        shown.until("!!document.getElementById('first')")
+        shown.run("document.getElementById('temperature').value = 0")
+        drawn = random.Random(7)
+        for color, shape in (("green", "triangle"), ("purple", "cross")):
+            given(shown, file_of(draw(drawn, color, shape, 180)), PASTE)
+            shown.until("held.length === 1")
+            if color == "green":
+                shown.run(f"ask('{QUESTIONS[0]}')")
+                shown.until("messages.length === 2 && !running", 60)
+        shown.run(f"document.getElementById('text').value = '{QUESTIONS[2]}'")
+        shown.until("[...document.images].every((one) => one.naturalWidth)")
+        taken(shown, "vision.png")
+
+
 def explained() -> str:
     """The page of all-MiniLM-L6-v2's shape with random weights, with the measured time of a call."""
     config = BertConfig(
         hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=1000
     )  # fmt: skip
-    model, random = BertEncoder(config), np.random.default_rng(0)
+    model, drawn = BertEncoder(config), np.random.default_rng(0)
     model.load(
-        {n: 0.02 * random.standard_normal(p.shape, np.float32) for n, p in model.named_parameters()}
+        {n: 0.02 * drawn.standard_normal(p.shape, np.float32) for n, p in model.named_parameters()}
     )
     mod, params = model.export({"embed": SPEC["embed"]})
     found = explain(mod, params=params, bounds=BOUNDS, title="all-MiniLM-L6-v2")
@@ -143,7 +169,7 @@ def browsers(folder: Path) -> None:
 
 
 def main() -> None:
-    parts = {each.__name__: each for each in (chats, speech, explanations, browsers)}
+    parts = {each.__name__: each for each in (chats, speech, vision, explanations, browsers)}
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("part", nargs="*", choices=[*parts, []])
     for name in parser.parse_args().part or parts:
