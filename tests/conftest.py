@@ -64,16 +64,26 @@ RANDOM = "test_random_programs"
 """Tests of this name, wherever they are, count as slow, too."""
 
 
+HALVES = (
+    "backend/cpu/rules", "backend/gpu", "e2e", "frontend/onnx", "hostile", "models", "nn", "onnx", "op", "speech", "tir",
+    "transform",
+)  # fmt: skip
+"""Folders whose tests have tables of cases, sizes and dtypes: of a test that says nothing of sweeps, every second one."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark these tests as slow, and sweeps."""
     root = Path(__file__).parent
     slow = tuple(f"{folder}/" for folder in WHOLE_PROGRAMS) + LONG
+    halves = tuple(f"{folder}/" for folder in HALVES)
     whole = os.environ.get("RELAXPY_SWEEPS") == "full"
     for item in items:
         path = item.path.relative_to(root).as_posix()
         # Of one that says how many, the part is as quick as other tests.
         sweep = any(whole or not mark.args for mark in item.iter_markers("sweep"))
         full = item.get_closest_marker("full")
+        if path.startswith(halves) and item.get_closest_marker("sweep") is None:
+            item.add_marker(pytest.mark.sweep(2))
         if path.startswith(slow) or item.name.startswith(RANDOM) or sweep or full is not None:
             item.add_marker(pytest.mark.slow)
         if full is not None and not whole:

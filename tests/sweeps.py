@@ -95,11 +95,11 @@ def quick_target(text: str = "llvm") -> Target:
 
 
 def some_modules(made: list[IRModule], test: str) -> list[IRModule]:
-    """Of the modules that a test made: one, not always after the same pass, in one test of two; all in a full run. One
+    """Of the modules that a test made: one, not always after the same pass, in one test of four; all in a full run. One
     that is as large as a model (a test that builds models would spend most of its time with them) in one test of ten."""
     if FULL:
         return made
     drawn = random.Random(zlib.crc32(test.encode()))
-    chosen = drawn.sample(made, min(len(made), drawn.randrange(2)))
+    chosen = drawn.sample(made, min(len(made), drawn.randrange(4) == 0))
     takes_large = drawn.random() < 0.1
     return [mod for mod in chosen if takes_large or len(mod.functions) < 24]

@@ -25,7 +25,7 @@ mod = IRModule({"main": main})
 """
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize(
     ("code", "output"),
     part(

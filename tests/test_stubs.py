@@ -108,6 +108,7 @@ from relaxpy import nn
 from relaxpy.script import relax as R
 from tests.stubs import stubs
 from tests.docs.test_operators import listing, own_operators
+from tests.sweeps import full
 
 texts = stubs()
 page = listing(own_operators())
@@ -151,6 +152,7 @@ ADDED = {"softsign": "softsign.py", "nn.softsign": "smooth.py", "sound.softsign"
 """Operator → the file that is added: of its own name, beside others of a namespace, and in a new one."""
 
 
+@full
 def test_adding_an_operator_is_one_file(tmp_path: Path) -> None:
     """In a copy of the package with one more file for each: they are in `relaxpy.op`, in R, in nn.op, in the stubs and
     on the page of operators, and they run."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sweeps import full
 from tests.where import ROOT, covering, files_of, module_of, pages_of, sources
 
 
+@full
 def test_a_name_has_its_file_its_tests_and_its_pages() -> None:
     (path,) = files_of("StopStrings")
     assert path == ROOT / "relaxpy/llm/stop_strings.py"

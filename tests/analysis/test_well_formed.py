@@ -44,6 +44,7 @@ from relaxpy.op.call import call_tir
 from relaxpy.op.unary import Exp
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import full
 
 n, m, p = SymVar("n"), SymVar("m"), SymVar("p")
 FLOAT = TensorType((n, 4), "float32")
@@ -397,6 +398,7 @@ def test_one_variable_in_two_functions() -> None:
     assert [error.code for error in well_formed(mod)] == ["wf-single-definition"]
 
 
+@full
 @pytest.mark.slow
 def test_long_and_deep() -> None:
     """10 000 bindings and 200 nested branches."""

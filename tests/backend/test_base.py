@@ -202,11 +202,13 @@ def test_doctor_tries_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BUILD = """
 import relaxpy
+from tests.sweeps import full
 exe = relaxpy.build(relaxpy.parse(TEXT), "abacus", cache=FOLDER)
 print(exe.build_report.whole, [kernel.cached for kernel in exe.build_report.kernels])
 """
 
 
+@full
 @pytest.mark.slow
 def test_what_is_kept_depends_on_the_sources_of_the_package(tmp_path: Path) -> None:
     """A build is found again, whole; where the package changed, it is made anew, kernels included."""

@@ -104,7 +104,7 @@ def test_kernels_take_nothing_that_is_shared(call: str) -> None:
     np.testing.assert_array_equal(interpret(after, "main", x), interpret(before, "main", x))
 
 
-@sweep(3)
+@sweep(6)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("n", [0, 1, 5, 30000])
 def test_the_same_bits(call: str, n: int) -> None:

@@ -22,6 +22,7 @@ from benchmarks.llm import (
 )
 from benchmarks.llm_peers import SCHEMES, Cell, Kernels, Shape, relaxpy, work
 from benchmarks.turns import Service, _serve
+from tests.sweeps import full
 
 TINY = Shape(layers=2, hidden=64, inner=96, heads=4, key_heads=2, vocab=64)
 
@@ -43,6 +44,7 @@ def test_work_of_a_token() -> None:
     assert more - nbytes == 2 * 100 * 22 * 2 * 256 * 4
 
 
+@full
 def test_relaxpy_computes_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts and steps are calls of one executable, and the kernels have names."""
     monkeypatch.setenv("RELAXPY_NUM_THREADS", "2")

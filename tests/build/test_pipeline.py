@@ -8,6 +8,7 @@ import pytest
 import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import UsageError
+from tests.sweeps import sweep
 
 NECESSARY = {
     "bind-params",
@@ -53,6 +54,7 @@ def test_an_unknown_name_is_refused() -> None:
     assert error.value.help == "did you mean 'pack-weights'?"
 
 
+@sweep(2)
 @pytest.mark.parametrize("off", [*OPTIMISATIONS, "all"])
 def test_every_optimisation_can_be_left_out(off: str) -> None:
     """The program computes the same, with a bound and with a free parameter."""

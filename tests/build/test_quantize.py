@@ -90,6 +90,7 @@ def test_data_may_be_an_iterator() -> None:
         quantize(network(), WEIGHTS, stream())
 
 
+@sweep(2)
 @pytest.mark.parametrize("method", ["min_max", "percentile", "mse", "kl"])
 def test_convolutions_of_integers(method: str) -> None:
     """Compiled, near the floats; the report says so of every layer."""
@@ -176,11 +177,13 @@ def test_text_that_is_no_calibration(text: str) -> None:
         Calibration.from_json(text)
 
 
+@full
 def test_columns_that_differ_are_smoothed() -> None:
     """A column of activations that is a hundred times larger costs the others their codes, unless its magnitude moves to
     the weight; the numbers without codes stay."""
     mod = relaxpy.parse("""
 from relaxpy.script import relax as R
+from tests.sweeps import full, sweep
 
 @R.function
 def main(x: R.Tensor(("n", 32), "float32"), up_weight: R.Tensor((16, 32), "float32")):
@@ -233,6 +236,7 @@ def test_corrections_need_data() -> None:
         quantize(network(), WEIGHTS, samples(), smooth=2.0)
 
 
+@full
 def test_calibration_keeps_nothing_of_samples() -> None:
     """Memory does not grow with them: 10 000 of them, 170 MB, pass through."""
     resource = pytest.importorskip("resource")

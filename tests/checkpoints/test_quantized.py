@@ -19,7 +19,7 @@ from relaxpy.models.checkpoint import read_weights
 from relaxpy.models.loaded import Scheme
 from tests.checkpoints.test_gguf_models import TOKENS, by_transformers, loaded, logits, model
 from tests.runtime.test_safetensors import saved
-from tests.sweeps import sweep
+from tests.sweeps import full, sweep
 
 Made = tuple[dict[str, np.ndarray], np.ndarray]
 """The tensors of a module `X`, without their `X.`, and the weight (out, in) that they mean."""
@@ -243,7 +243,7 @@ def test_floats_of_4_bits(tmp_path: Path) -> None:
     check_codes(stored, expected)
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize("name", ["awq", "gptq desc_act", "int4 asymmetric", "float8 in blocks"])
 def test_logits_are_those_of_the_weights_that_are_meant(name: str, tmp_path: Path) -> None:
     fields = model("llama", tmp_path / "hf", attention_bias=False)
@@ -263,6 +263,7 @@ def test_logits_are_those_of_the_weights_that_are_meant(name: str, tmp_path: Pat
         np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@full
 def test_logits_of_gpt_oss_in_floats_of_4_bits(tmp_path: Path) -> None:
     """As it is published; transformers decodes the experts itself."""
     torch: Any = pytest.importorskip("torch")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import relaxpy
 from relaxpy.cli import doctor
 from relaxpy.cli.probe import PROBES, Finding
+from tests.sweeps import full
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,6 +81,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, llvm: Finding) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@full
 def test_exit_code_follows_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing GPUs are no failure; a CPU that cannot be compiled for is."""
     code, text = invoke(monkeypatch, Finding(True, "znver5"))
@@ -117,6 +119,7 @@ def test_this_machine() -> None:
     assert doctor.probe("llvm").works, doctor.probe("llvm")
 
 
+@full
 def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = {"llvm": Finding(True, "znver5")}
     monkeypatch.setattr(

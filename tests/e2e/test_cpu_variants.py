@@ -21,7 +21,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
 from relaxpy.transform import BindParams
 from relaxpy.transform.base import PassContext
-from tests.sweeps import part, quick_target, sweep
+from tests.sweeps import full, part, quick_target, sweep
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="x86 processors"
@@ -62,7 +62,7 @@ def registers(code: bytes, folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@sweep
+@full
 def test_a_transformer_runs_with_each(tmp_path: Path) -> None:
     """The encoder of MiniLM, small; weights are packed once, for all. Quickly compiled, unless the sweep is in full."""
     rng = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def main(x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, "m"), "float32")):
         }
 
 
-@sweep
+@sweep(3)
 @pytest.mark.parametrize("columns", part([24, 16, 130, 80, 96], 2))
 def test_packed_weights(columns: int, tmp_path: Path) -> None:
     """Panels of a product, tiles of a convolution: one layout that each reads."""

@@ -282,6 +282,7 @@ def test_an_element_that_its_new_value_is_computed_from(device: str) -> None:
 FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
+@sweep(3)
 @on_devices
 def test_floats_of_all_formats_become_each_other(device: str) -> None:
     """Two formats that are narrow, in one kernel: one is only bits there when the other is rewritten."""

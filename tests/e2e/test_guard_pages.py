@@ -44,7 +44,7 @@ IMAGES = (
 )
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize("sizes", part([(3, 4), (5, 17), (2, 100)], 2), ids=str)
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
 def test_ends_of_memory(sizes: tuple[int, int], known: bool) -> None:

@@ -34,7 +34,7 @@ DTYPES = 24
 """One of so many dtypes is compiled, not the same for each operator; all in a full sweep."""
 
 
-@sweep
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", OPERATORS)
 def test_every_dtype_size_and_special_value(cls: type[Op]) -> None:

@@ -31,7 +31,7 @@ def oracle(file: str) -> dict[str, Any]:
     return module.JAX
 
 
-@sweep
+@sweep(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_references_are_those_of_jax(file: str) -> None:

@@ -45,7 +45,7 @@ def draw_of(*names: str) -> random.Random:
     return random.Random(zlib.crc32(" ".join(names).encode()))
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize(
     ("name", "level"), part([(name, level) for name in FAMILIES for level in LEVELS], 31)
 )
@@ -95,7 +95,7 @@ def test_a_head_of_a_vocabulary(name: str) -> None:
     assert not found, "\n".join(found)
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize(
     ("name", "device"), part([(name, device) for name in FAMILIES for device in DEVICES], 18)
 )

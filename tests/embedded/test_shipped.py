@@ -19,6 +19,7 @@ from relaxpy.embedded import embedded_model
 from relaxpy.llm import LanguageModel
 from relaxpy.models.loaded import LoadedDecoder, Scheme
 from relaxpy.serve import PageBook
+from tests.sweeps import full
 from tests.test_conventions import ROOT
 
 FIGURES = json.loads((ROOT / "embedded/figures.json").read_text())
@@ -87,6 +88,7 @@ def test_logits_are_those_of_transformers(decoder: LoadedDecoder) -> None:
     np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
 
 
+@full
 def test_bits_per_byte_are_those_of_the_card(decoder: LoadedDecoder) -> None:
     found = read_documents(SAMPLE)
     measured = bits_per_byte(decoder, tokenizer_of(embedded_model()), found)
@@ -112,6 +114,7 @@ def test_right_answers_are_counted(model: LanguageModel) -> None:
     assert right_answers(model, [dataclasses.replace(known[0], text="Something else.")], 5) == 0
 
 
+@full
 def test_evaluation_prints_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
     evaluate.main(["--answers", "1"])
     out = capsys.readouterr().out

@@ -14,6 +14,7 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op.base import OPS, Op, Sample, print_attr
 from relaxpy.script import relax  # its operators() loads all files of operators
+from tests.sweeps import sweep
 
 
 def wrong_samples() -> Iterator[tuple[str, Sample]]:
@@ -65,6 +66,7 @@ def test_most_operators_have_wrong_samples() -> None:
     assert len({type(sample.op) for sample in SAMPLES.values()}) > len(OPS) / 2
 
 
+@sweep(2)
 @pytest.mark.parametrize("key", SAMPLES)
 def test_caret_under_the_argument(key: str) -> None:
     sample = SAMPLES[key]

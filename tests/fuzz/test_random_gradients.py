@@ -14,7 +14,7 @@ from relaxpy.testing.grad_check import dot, floats_of, like
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
 from relaxpy.transform import Gradient
-from tests.sweeps import FULL
+from tests.sweeps import FULL, sweep
 
 COUNT = 2000 if FULL else 60
 
@@ -52,6 +52,7 @@ def compared(seed: int) -> int:
     return count
 
 
+@sweep(3)
 @pytest.mark.parametrize("start", range(0, COUNT, 20))
 def test_forward_is_the_transpose_of_reverse(start: int) -> None:
     with np.errstate(all="ignore"):

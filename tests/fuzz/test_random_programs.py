@@ -28,6 +28,7 @@ COUNT = int(os.environ.get("RELAXPY_FUZZ_COUNT", "200" if FULL else "40"))
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.txt"))
 
 
+@sweep(2)
 @pytest.mark.parametrize("start", range(0, 40, 10))
 def test_verified_interpreted_printed(start: int) -> None:
     """A random program is well formed, every value fits its annotation, and its text parses back to it."""
@@ -50,6 +51,7 @@ def test_a_few_in_every_way() -> None:
     assert not list(map(str, check_seeds([FIRST, FIRST + 1])))
 
 
+@sweep(2)
 @optimised
 @sweep
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 import relaxpy
 from relaxpy.errors import RelaxError
 from tests.fuzz.mutation import PROGRAMS, mutated, outcome
-from tests.sweeps import FULL
+from tests.sweeps import FULL, full
 
 ROOT = Path(__file__).parents[2]
 FIRST = int(os.environ.get("RELAXPY_MUTATION_SEED", "0"))
@@ -150,6 +150,7 @@ for path in map(Path, sys.argv[1:]):
 """
 
 
+@full
 def test_bombs(tmp_path: Path) -> None:
     """Depth, size and odd characters: read in a process of its own, in little time and memory."""
     for name, text in BOMBS.items():

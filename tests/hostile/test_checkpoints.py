@@ -447,7 +447,7 @@ CODES = {
 }  # fmt: skip
 
 
-@sweep
+@sweep(2)
 @pytest.mark.usefixtures("alarm")
 @pytest.mark.parametrize("name", part([*CASES], 13))
 def test_a_located_error_or_text(good: Path, tmp_path: Path, name: str) -> None:

@@ -42,6 +42,7 @@ def most_buffers(machine: relaxpy.VirtualMachine) -> int:
     return max(len(kernel.params) for kernel in machine.executable.kernels)
 
 
+@full
 def test_a_sum_of_forty() -> None:
     """Fusion ends its groups where a launch is full."""
     lines = ["y0 = R.negative(x0)"]

@@ -9,7 +9,7 @@ import pytest
 from relaxpy.ir.module import IRModule
 from tests.models.agreement import SCHEMES, agreement, bound, table
 from tests.models.family_checkpoints import CASES
-from tests.sweeps import FULL
+from tests.sweeps import FULL, sweep
 
 PARTS: dict[str, tuple[str, ...]] = {
     "gpt_oss": ("W8A32",),
@@ -21,6 +21,7 @@ EXACT = ("W4A32",), ("W8A32",), ("W3A32",)
 """Of these, those that round weights only: logits are as near to transformers' as in float32."""
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES if FULL else PARTS)
 def test_within_the_bounds(name: str, tmp_path: Path, modules_round_trip: list[IRModule]) -> None:
     schemes = tuple(SCHEMES) if FULL else PARTS[name]

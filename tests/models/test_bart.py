@@ -16,7 +16,7 @@ from relaxpy.models.families import SEQ2SEQ
 from relaxpy.models.loaded import Scheme
 from relaxpy.serve import Beams, Features, Request, Sampling
 from tests.models.seq2seq_checkpoints import CASES, seq2seq
-from tests.sweeps import FULL, quick_target
+from tests.sweeps import FULL, quick_target, sweep
 
 OF_CHECKPOINTS: list[dict[str, Any]] = [
     {"max_length": 12, "no_repeat_ngram_size": 2},
@@ -30,6 +30,7 @@ OF_CHECKPOINTS: list[dict[str, Any]] = [
 TEXTS = [name for name in CASES if "whisper" not in name]
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", TEXTS if FULL else ["m2m_100", "flan-t5"])
 def test_beside_transformers(tmp_path: Path, name: str) -> None:
     torch: Any = pytest.importorskip("torch")

@@ -108,6 +108,7 @@ def test_a_process_takes_what_was_planned(tmp_path: Path) -> None:
     assert int(done.stdout) == pytest.approx(plan.total, rel=0.1)
 
 
+@full
 def test_the_command(tmp_path: Path) -> None:
     place = write_model(tmp_path / "model")
     (program := tmp_path / "program.py").write_text("")

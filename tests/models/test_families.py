@@ -23,7 +23,7 @@ from relaxpy.runtime.safetensors import Source
 from relaxpy.serve import PageBook
 from tests.models.family_checkpoints import CASES, SIZES, TOKENS, checkpoint, text
 from tests.models.test_agreement import EXACT, PARTS
-from tests.sweeps import FULL, quick_target
+from tests.sweeps import FULL, full, quick_target, sweep
 
 PAGES, PAGE = 96, 4
 TOLERANCE = 1e-4
@@ -81,6 +81,7 @@ def check(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=0)
 
 
+@sweep(3)
 def test_a_prompt(served: Served) -> None:
     """At once, with the logits of all tokens, which differ enough to be told apart."""
     served.start()
@@ -134,6 +135,7 @@ LONG = {
 }  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("context", [32, 0])
 def test_long_rope(tmp_path: Path, context: int) -> None:
     """The context that is served chooses the factors of all sequences. They are transformers' for sequences up to the
@@ -154,6 +156,7 @@ def test_long_rope(tmp_path: Path, context: int) -> None:
     assert np.abs(found - other).max() > 1e-2  # transformers has the other factors there
 
 
+@full
 def test_without_pages(tmp_path: Path) -> None:
     """`prefill`, `decode` and `logits` with windows, weights loaded by hand."""
     reference = checkpoint("gemma3", tmp_path)
@@ -281,6 +284,7 @@ JUNK: tuple[Any, ...] = (
 """Values that a field may have by mistake."""
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_damaged_configurations(tmp_path: Path, name: str) -> None:
     """Any field of any other value is read, or refused by name; never an exception of another kind, nor a program that

@@ -14,7 +14,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir import Function, TensorType
 from relaxpy.models.llama import TINY, Llama, LlamaConfig, load_weights, sources, spec
 from relaxpy.nn.rotary import Llama3Scaling, Rope
-from tests.sweeps import quick_target
+from tests.sweeps import full, quick_target, sweep
 
 SCALED = Rope(500000.0, Llama3Scaling(8.0, 1.0, 4.0, 16))
 CONFIGS = {
@@ -99,6 +99,7 @@ def tokens(batch: int, seq: int) -> np.ndarray:
     return np.random.default_rng([batch, seq]).integers(0, TINY.vocab_size, (batch, seq))
 
 
+@sweep(3)
 @pytest.mark.parametrize(("batch", "seq"), [(1, 1), (2, 1), (1, 2), (3, 5), (1, 17), (2, 64)])
 def test_prompts(pair: Pair, batch: int, seq: int) -> None:
     ids = tokens(batch, seq)
@@ -232,6 +233,7 @@ def test_weights_that_do_not_fit() -> None:
     )
 
 
+@full
 def test_inputs_are_checked_where_the_configuration_asks() -> None:
     """Token ids, and positions beyond those that the model was made for, with a cache and without."""
     config = dataclasses.replace(TINY, check_inputs=True, max_position_embeddings=6)

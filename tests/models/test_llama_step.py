@@ -18,7 +18,7 @@ from relaxpy.serve import PageBook
 from tests.e2e.devices import machine
 from tests.models.test_llama import reference_model
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import FULL, quick_target
+from tests.sweeps import FULL, quick_target, sweep
 
 PAGES = 160
 WIDE = dataclasses.replace(TINY, head_dim=16, page_size=16, max_position_embeddings=128)
@@ -98,6 +98,7 @@ def prompts(*lengths: int) -> list[np.ndarray]:
     return [rng.integers(0, TINY.vocab_size, length) for length in lengths]
 
 
+@sweep(2)
 def test_mixtures(served: Served) -> None:
     """Prompts at once and in chunks, decoding, forks and taken-back drafts, in the same steps."""
     served.start()

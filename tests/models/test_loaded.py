@@ -22,7 +22,7 @@ from relaxpy.models.llama import TINY, Llama, LlamaConfig, sources
 from relaxpy.models.loaded import LoadedDecoder, Scheme
 from relaxpy.models.loaded import load_decoder as load_with
 from tests.runtime.test_safetensors import saved
-from tests.sweeps import full, quick_target
+from tests.sweeps import full, quick_target, sweep
 
 FIELDS: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
@@ -118,6 +118,7 @@ def test_schemes_agree(tmp_path: Path) -> None:
         assert bound / 30 < error < bound
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("target", "group"), [(TARGET, 32), ("llvm -mcpu=nehalem -opt-level=0", None)]
 )

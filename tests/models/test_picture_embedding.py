@@ -16,7 +16,7 @@ from relaxpy.models.families import PICTURES
 from relaxpy.models.picture_embedding import TEMPLATE, PictureEmbedder
 from relaxpy.vision.processor import FAMILIES
 from tests.models.picture_checkpoints import unit, write
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
@@ -49,6 +49,7 @@ def pixels_of(kind: str, pictures: list[Path]) -> Any:
     return processor(images, return_tensors="pt")["pixel_values"]
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("name", "kind"), [("clip", "CLIPImageProcessorPil"), ("siglip", "SiglipImageProcessorPil")]
 )

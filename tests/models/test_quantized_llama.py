@@ -17,7 +17,7 @@ from relaxpy.models.llama import TINY, Llama, spec
 from relaxpy.op.weight_scheme import WeightScheme
 from relaxpy.target import Target
 from relaxpy.transform import QuantizeWeights
-from tests.sweeps import quick_target
+from tests.sweeps import full, quick_target
 
 CONFIG = dataclasses.replace(TINY, hidden_size=64, intermediate_size=128)
 DRIFTS = {
@@ -114,6 +114,7 @@ def test_drift_of_weights(name: str) -> None:
     assert bound / 10 < found < bound
 
 
+@full
 def test_drift_of_activations() -> None:
     """Against the rounded weights, and against float32; every product multiplies bytes: queries, keys and values joined,
     output, gate and up joined, down, head."""

@@ -22,7 +22,7 @@ from relaxpy.serve import Engine, Limits, PageBook, Request, Sampling
 from relaxpy.serve.decoder_model import DecoderModel
 from relaxpy.serve.messages import request_fields, request_of
 from relaxpy.serve.pictures import Picture, Placed, turns
-from tests.sweeps import FULL
+from tests.sweeps import FULL, sweep
 
 transformers: Any = pytest.importorskip("transformers")
 torch: Any = pytest.importorskip("torch")
@@ -121,6 +121,7 @@ def logits(family: str, tokens: list[int], placed: tuple[Placed, ...]) -> np.nda
         return theirs(input_ids=ids, **given).logits[0].numpy()
 
 
+@sweep(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rotary_positions(family: str) -> None:
     """Those of transformers, also from places within a picture and after several."""

@@ -22,7 +22,7 @@ from relaxpy.models.sentence_embedding import (
     pad_rows,
 )
 from relaxpy.models.sentence_settings import SentenceSettings, sentence_settings
-from tests.sweeps import FULL, part, quick_target, sweep
+from tests.sweeps import FULL, full, part, quick_target
 
 TOLERANCE = 2e-5
 SENTENCES = [
@@ -330,7 +330,7 @@ def shapes_to_try() -> list[tuple[int, int]]:
     return [*part(shapes, 9), *corners]
 
 
-@sweep
+@full
 @pytest.mark.slow
 def test_equals_transformers_at_all_shapes(
     embedder: SentenceEmbedder,

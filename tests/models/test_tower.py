@@ -17,7 +17,7 @@ from relaxpy.models.families import PICTURES
 from relaxpy.models.tower import PictureModel, load_weights, spec
 from relaxpy.models.tower_config import PictureModelConfig
 from tests.models.picture_checkpoints import CASES, END, TOKENS, unit, write
-from tests.sweeps import quick_target
+from tests.sweeps import full, quick_target, sweep
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -70,6 +70,7 @@ def theirs_of(model: Any, x: np.ndarray, pooling: str) -> np.ndarray:
         return unit(states[:, 0] if pooling == "cls" else states[:, 1:].mean(1))
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", [name for name in CASES if name != "vit without a head"])
 def test_equals_transformers(name: str, made: Callable[[str], Made]) -> None:
     """Vectors of pictures and texts, and logits, in several batch sizes."""
@@ -119,6 +120,7 @@ def test_pictures_of_other_sizes(made: Callable[[str], Made]) -> None:
         vm["embed_pictures"](pixels(1, (30, 30)))
 
 
+@full
 def test_bfloat16_is_near(made: Callable[[str], Made]) -> None:
     theirs, config, tensors = made("dinov2 with gates")
     narrow = type(config).from_dict(theirs.config.to_dict(), "bfloat16")

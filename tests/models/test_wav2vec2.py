@@ -19,7 +19,7 @@ from relaxpy.models.wav2vec2 import Wav2Vec2Config
 from relaxpy.speech import CtcTranscriber, WhisperModel, ctc, load_transcriber
 from relaxpy.speech.load import CTC_TYPES
 from tests.models.ctc_checkpoints import HOP, SIZES, ctc_model
-from tests.sweeps import FULL, full
+from tests.sweeps import FULL, full, sweep
 
 TARGET = "llvm" if FULL else "llvm -opt-level=0"
 LAYERED = {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": True}
@@ -51,6 +51,7 @@ def logits(model: Any, samples: np.ndarray, lengths: list[int]) -> np.ndarray:
         return model(given[0], attention_mask=given[1]).logits.numpy()
 
 
+@sweep(2)
 @pytest.mark.parametrize("case", CASES)
 def test_beside_transformers(tmp_path: Path, case: str) -> None:
     """A ragged batch of 7, of lengths beside those at which a frame begins, then rows by themselves; and the text of a

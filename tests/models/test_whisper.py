@@ -21,7 +21,7 @@ from relaxpy.models.families import SEQ2SEQ, checkpoint_sources, decoder_config
 from relaxpy.models.loaded import Scheme, load_decoder
 from relaxpy.models.whisper import WhisperConfig
 from tests.models.whisper_checkpoints import FRAMES, logits, sound, whisper
-from tests.sweeps import FULL, quick_target
+from tests.sweeps import FULL, full, quick_target
 
 HEADS = ((0, 1), (1, 3), (1, 0))
 POSITIONS = FRAMES // 2
@@ -189,6 +189,7 @@ SCHEMES: dict[str, tuple[Scheme, float]] = {
 """With the largest difference of log-probabilities' standard deviation that rounding makes, of that of all logits."""
 
 
+@full
 @pytest.mark.parametrize("name", SCHEMES if FULL else ["8 bits"])
 def test_schemes(tmp_path: Path, name: str) -> None:
     """Loaded in every scheme: logits near those of floats, and a plan to the byte."""

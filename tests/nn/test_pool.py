@@ -9,6 +9,7 @@ import pytest
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from tests.nn.against_torch import Case, Layers, torch
+from tests.sweeps import sweep
 
 SIZES = ({"n": 2, "w": 9}, {"n": 1, "w": 6})
 
@@ -59,6 +60,7 @@ def layers() -> Layers:
     return Layers(CASES)
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_equals_torch(layers: Layers, name: str) -> None:
     layers.check(name)

@@ -11,7 +11,7 @@ import relaxpy
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from tests.nn.against_torch import Case, Layers, torch
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 SIZES = ({"l": 5, "b": 2}, {"l": 1, "b": 1}, {"l": 64, "b": 3})
 
@@ -73,6 +73,7 @@ def layers() -> Layers:
     return Layers(CASES)
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_equals_torch(layers: Layers, name: str) -> None:
     layers.check(name)

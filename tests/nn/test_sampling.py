@@ -13,7 +13,7 @@ from relaxpy import nn
 from relaxpy.ir import DType
 from relaxpy.op.sampling import RandomUniform, SampleFromLogits, philox
 from relaxpy.serve import Draw, Sampling, sampling_arguments
-from tests.sweeps import quick_target, sweep
+from tests.sweeps import full, quick_target, sweep
 
 VOCAB = 75
 """Not whole words of a mask, nor whole vectors."""
@@ -230,6 +230,7 @@ def test_philox(counter: str, key: str, expected: str) -> None:
     assert [f"{int(word[0]):08x}" for word in philox(*words)] == expected.split()
 
 
+@full
 def test_large_rows_of_any_shape() -> None:
     """30 000 tokens beside the reference: normal logits, equal ones, few values, one far ahead, a smooth slope that is
     drawn at the far end; every option. The kernel's exponentials may round otherwise, so a draw may be its neighbour."""

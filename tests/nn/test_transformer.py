@@ -10,6 +10,7 @@ import pytest
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from tests.nn.against_torch import Case, Layers, torch
+from tests.sweeps import sweep
 
 LIBRARIES: tuple[Any, Any] = (nn, torch.nn)
 SIZES = ({"l": 3, "b": 2, "s": 5}, {"l": 1, "b": 1, "s": 4})
@@ -65,6 +66,7 @@ def layers() -> Layers:
     return Layers(CASES)
 
 
+@sweep(2)
 @pytest.mark.filterwarnings("ignore:Support for mismatched", "ignore:enable_nested")
 @pytest.mark.parametrize("name", CASES)
 def test_equals_torch(layers: Layers, name: str) -> None:

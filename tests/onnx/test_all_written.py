@@ -20,7 +20,7 @@ import tests.onnx.written_scripts  # noqa: E402  (fills the table)
 import tests.onnx.written_sequences  # noqa: E402, F401
 from tests.onnx.test_exporter import equal, flat, of_reader, of_runtime, onnxruntime  # noqa: E402
 from tests.onnx.written import PROGRAMS  # noqa: E402
-from tests.sweeps import full  # noqa: E402
+from tests.sweeps import full, sweep  # noqa: E402
 
 
 def test_there_are_sixty() -> None:
@@ -31,6 +31,7 @@ SLOW = ("from_torch",)
 """They import much: others of `make test` see the same operators."""
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[full] if name in SLOW else []) for name in PROGRAMS]
 )

@@ -56,7 +56,7 @@ RUNTIME: dict[str, tuple[tuple[int, ...], str]] = {
 """Operator → samples of which ONNX says nothing and ONNX Runtime something else, or an error. Our reader computes them."""
 
 
-@sweep(3)
+@sweep(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_operators(name: str) -> None:
     """Every sample that ONNX can say: what our reader, and ONNX Runtime or ONNX's own evaluator, compute from the file.

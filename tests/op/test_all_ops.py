@@ -60,13 +60,14 @@ def test_samples_cover(cls: type[Op]) -> None:
     covered(cls)
 
 
+@sweep(2)
 @each_operator
 @both
 def test_deduction_is_the_reference(cls: type[Op], symbolic: bool) -> None:
     for_all(right(cls), lambda s: deduced_as_computed(s, symbolic))
 
 
-@sweep(2)
+@sweep(4)
 @each_operator
 def test_unknown_shapes(cls: type[Op]) -> None:
     for_all(part(right(cls), 12), deduced_of_less)
@@ -77,7 +78,7 @@ def test_wrong_calls_are_refused(cls: type[Op]) -> None:
     for_all((s for s in samples(cls.name) if s.code), refused)
 
 
-@sweep(2)
+@sweep(4)
 @each_compiled
 @both
 def test_programs_as_python_compute_the_reference(cls: type[Op], symbolic: bool) -> None:
@@ -91,7 +92,7 @@ def test_calls_of_others_compute_the_reference(cls: type[Op], symbolic: bool) ->
     for_all(with_sizes(cls, symbolic), lambda s: decomposed(s, symbolic))
 
 
-@sweep
+@sweep(2)
 @each_operator
 @both
 def test_print_and_parse(cls: type[Op], symbolic: bool) -> None:

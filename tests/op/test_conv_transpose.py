@@ -14,7 +14,7 @@ from relaxpy.op.base import Op
 from relaxpy.op.conv_transpose import Phases
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import DecomposeOps
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 torch = pytest.importorskip("torch")
 TORCH = {
@@ -96,6 +96,7 @@ def test_infinities_stay_where_they_are() -> None:
     np.testing.assert_allclose(found, want.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (4, 2, 1), (5, 3, 0), (3, 1, 1)]
 )

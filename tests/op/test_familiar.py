@@ -15,6 +15,7 @@ from relaxpy.ir import Dim
 from relaxpy.op import OPS
 from relaxpy.op.familiar import KEYWORDS, NOT_HERE, VARIABLES, Familiar, advice, familiar, written
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -108,6 +109,7 @@ def assert_same(got: list[np.ndarray], want: list[np.ndarray]) -> None:
         )  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("pair", ALL, ids=lambda pair: f"{pair.library}: {pair.theirs}")
 def test_both_sides_are_equal(pair: Familiar) -> None:
     """With the texts of the hints, in `forward` and in a script."""

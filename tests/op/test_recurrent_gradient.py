@@ -8,11 +8,13 @@ import numpy as np
 import torch
 
 import relaxpy
+from tests.sweeps import full
 
 RNG = np.random.default_rng(3)
 CHARACTERS, WIDTH, HIDDEN = 7, 4, 5
 
 
+@full
 def test_a_network_of_characters_has_torchs_gradients() -> None:
     """Of one character, and of sequences of an odd length."""
     mod = relaxpy.parse(f"""

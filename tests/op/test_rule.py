@@ -20,7 +20,7 @@ from relaxpy.testing.op_check import module_of
 from relaxpy.testing.op_samples import samples
 from relaxpy.transform.gradient import Gradient
 from tests.op.support import CLASSES
-from tests.sweeps import FULL, part
+from tests.sweeps import FULL, part, sweep
 
 RULED = [cls for cls in CLASSES if cls.has_vjp()]
 STRAIGHT = {"grad.no_grad", "reduce_precision"}
@@ -75,6 +75,7 @@ def floats(value: Any) -> list[np.ndarray]:
     return [array] if array.dtype.kind == "f" else []
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     "cls", [c for c in RULED if c.name not in STRAIGHT], ids=lambda cls: cls.name
 )

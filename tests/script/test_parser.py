@@ -623,6 +623,7 @@ def test_a_file(tmp_path: object) -> None:
     assert caught.value.span.file == str(path)
 
 
+@full
 @pytest.mark.slow
 def test_ten_thousand_bindings_and_deep_nesting() -> None:
     """Neither recursion limits nor a time that grows faster than the program."""
@@ -688,6 +689,7 @@ class Module:
 PRINTED_BY_TVM = """
 # from collections.abc import Callable
 from typing import Any, TypeVar
+from tests.sweeps import full
 # from tvm.script import ir as I
 # from tvm.script import tirx as T
 # from tvm.tirx.layout import Axis

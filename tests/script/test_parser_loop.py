@@ -233,7 +233,7 @@ return R.concat([x, R.zeros((k,), "float32")])
 }
 
 
-@sweep(3)
+@sweep(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_loops_compute(name: str) -> None:
     """By the interpreter, after each pass, printed and parsed, and by the machine."""

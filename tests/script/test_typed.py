@@ -104,6 +104,7 @@ def run(*arguments: str, text: str | None = None, folder: Path) -> subprocess.Co
     )  # fmt: skip
 
 
+@sweep(3)
 @pytest.mark.parametrize("arguments", [(), ("-i", "-c", "import relaxpy"), ("-m", "code")], ids=str)
 def test_typed_at_a_prompt(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Python's own prompt, with and without a program before it, and the one of the module `code`."""
@@ -213,6 +214,7 @@ def test_ipython(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
     cells = f"""\
 from IPython.core.interactiveshell import InteractiveShell
+from tests.sweeps import sweep
 shell = InteractiveShell.instance()
 for cell in {[IMPORTS, FUNCTION, MODULE, SHOWN_FEW]!r}:
     shell.run_cell(cell)

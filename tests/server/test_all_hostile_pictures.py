@@ -58,7 +58,7 @@ def test_hostile_pictures(seeing: Running) -> None:
         for number, (name, given) in enumerate(cases(port)):
             assert name not in names
             names.add(name)
-            if not FULL and number % 9:
+            if not FULL and number % 23:
                 continue
             process.begin()
             answer = post(given)

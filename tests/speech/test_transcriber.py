@@ -19,6 +19,7 @@ from relaxpy.speech.recogniser import WindowRequest, WindowText
 from tests.speech.recordings import encoded
 from tests.speech.spoken import HAS_ESPEAK, RATE, WORDS, Voice, joined
 from tests.speech.transformers_recogniser import TransformersRecogniser
+from tests.sweeps import sweep
 
 HERE = Path(__file__).parent
 FOLDER, RECORDED = HERE / "digits", HERE / "recorded"
@@ -84,6 +85,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=[",".join(each) or "none" for each in OPTIONS])
 def test_options_beside_transformers(digits: Transcriber, options: dict[str, Any]) -> None:
     """The same segments with transformers' model beneath."""

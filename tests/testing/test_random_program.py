@@ -42,6 +42,7 @@ drawn = cache(random_program)
 """Programs that several tests look at."""
 
 
+@full
 def test_variety() -> None:
     """A hundred and fifty programs have all kinds of nodes, most common operators, sizes 0 and 1."""
     counted = Counted()

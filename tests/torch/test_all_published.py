@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import relaxpy
+from tests.sweeps import full
 
 
 def package(name: str, monkeypatch: pytest.MonkeyPatch, **parts: object) -> Path:
@@ -33,6 +34,7 @@ def package(name: str, monkeypatch: pytest.MonkeyPatch, **parts: object) -> Path
     return folder
 
 
+@full
 def test_pitch(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = package("torchcrepe", monkeypatch, PITCH_BINS=360)
     model = importlib.import_module("torchcrepe.model").Crepe("tiny")

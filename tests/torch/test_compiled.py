@@ -79,6 +79,7 @@ def test_results_leave_in_the_memory_that_the_call_allocated(dtype: str, rows: i
     assert torch.equal(copied, x)
 
 
+@full
 def test_numbers_are_computed_of_sizes() -> None:
     """Floats of sizes in the program, quotients that are sizes, and numbers that are results."""
 

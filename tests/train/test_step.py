@@ -24,7 +24,7 @@ from relaxpy.train import (
     cosine,
     linear,
 )
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 MLP = relaxpy.parse("""
 @R.function
@@ -67,6 +67,7 @@ OPTIMIZERS: dict[str, tuple[Optimizer, Callable[[Any], Any]]] = {
 }
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_are_torchs(name: str) -> None:
     """Twenty steps from the same weights, with batches of different sizes, in one executable."""
@@ -305,6 +306,7 @@ def test_it_goes_on_where_it_was_saved(tmp_path: Any) -> None:
         step.load(tmp_path / "none")
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_torch_goes_on(name: str) -> None:
     """Three steps here and three of torch, and the other way round, are six of either."""

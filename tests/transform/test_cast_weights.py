@@ -92,7 +92,7 @@ SCHEMES = [(bits, ZEROS[(at + shift) % 3]) for at, bits in enumerate(WIDTHS) for
 """Each number of bits with each zero. Of these one of three has every number of bits, and every zero, once."""
 
 
-@sweep
+@sweep(3)
 @pytest.mark.parametrize(("bits", "zero"), part(SCHEMES, 3))
 def test_the_kernels_that_quantise_compile_for_registers_of_any_width(bits: int, zero: Any) -> None:
     """Also for those that this machine has not."""
@@ -102,6 +102,7 @@ def test_the_kernels_that_quantise_compile_for_registers_of_any_width(bits: int,
     assert all(len(info.images) == 3 for info in exe.kernels)
 
 
+@sweep(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("zero", ZEROS)
 def test_weights_are_quantised_from_the_stored_numbers(zero: Any) -> None:

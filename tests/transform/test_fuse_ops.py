@@ -24,6 +24,7 @@ from relaxpy.transform.fuse_ops import LONGEST_PROGRAM, PRIMITIVE, FuseOps, expl
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.normalize import Normalize
+from tests.sweeps import sweep
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 
@@ -295,6 +296,7 @@ def test_a_function_without_pairs_stays_the_same_object() -> None:
     assert FuseTensorIR()(mod) is mod
 
 
+@sweep(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed: int) -> None:
     program = random_program(seed)
@@ -478,6 +480,7 @@ def test_a_group_takes_as_many_buffers_as_a_launch_may(limit: int) -> None:
     np.testing.assert_array_equal(interpret(fused, "main", *args), interpret(mod, "main", *args))
 
 
+@sweep(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_groups_of_random_programs_fit(seed: int) -> None:
     """Fused programs take no more than the limit, and more of it than they need changes nothing: as processors, which

@@ -20,6 +20,7 @@ from relaxpy.script import relax as R
 from relaxpy.testing import check_grads
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import Gradient
+from tests.sweeps import full
 
 RNG = np.random.default_rng(0)
 
@@ -357,6 +358,7 @@ def cnn(arrays: list[Any], y: Any) -> Any:
     return functional.cross_entropy(few.mean((2, 3)) @ out.T, y)
 
 
+@full
 @pytest.mark.slow
 def test_a_convolutional_network_beside_torch() -> None:
     """Compiled once, for images of any number and size."""

@@ -19,6 +19,7 @@ from relaxpy.testing.differential import Call
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
 from relaxpy.transform import CanonicalizeBindings, LegalizeOps, LiftTransformParams, Normalize
+from tests.sweeps import full
 
 QUICK = "llvm -opt-level=0"
 W = 'w: R.Tensor((8, 4), "float32")'
@@ -168,6 +169,7 @@ def test_a_model_in_a_build() -> None:
         np.testing.assert_allclose(got.numpy(), x @ w.T, rtol=1e-5)
 
 
+@full
 def test_random_programs() -> None:
     """All parameters but the first as weights: what is made of them and the rest together compute the same."""
     changed = 0

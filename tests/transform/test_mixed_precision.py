@@ -27,7 +27,7 @@ from relaxpy.testing.op_check import module_of
 from relaxpy.testing.op_samples import arrays_of, samples
 from relaxpy.transform import MixedPrecision
 from relaxpy.transform.rebuild import Rebuilder
-from tests.sweeps import quick_target
+from tests.sweeps import quick_target, sweep
 
 TAKING_PART = sorted(name for name, op in OPS.items() if issubclass(op, Op) and op.mixed != "never")
 
@@ -81,6 +81,7 @@ def _cases(name: str) -> list[Sample]:
     ]  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", TAKING_PART)
 def test_operators_that_take_part_compute_in_the_narrow_dtype(name: str) -> None:
     """What an operator says in its class is true: it takes narrow floats, and its results are those of float32 but for

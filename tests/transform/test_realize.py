@@ -50,7 +50,7 @@ def test_example() -> None:
     check_example(Realize())
 
 
-@pytest.mark.parametrize("seeds", part([range(n, n + 25) for n in range(0, 2000, 25)], 20), ids=str)
+@pytest.mark.parametrize("seeds", part([range(n, n + 25) for n in range(0, 2000, 25)], 40), ids=str)
 def test_random_programs_are_within_one_unit(seeds: range) -> None:
     """Of the scale of the result; every product is of integers."""
     for seed in seeds:

@@ -20,6 +20,7 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.pass_check import check_pass
 from relaxpy.transform import DeadCodeElimination, Normalize, Sequential, SimplifyExpr
 from relaxpy.transform.simplify_expr import FORMULAS, Formula, formula_of, holds, is_of
+from tests.sweeps import sweep
 
 FLOAT = ("float16", "bfloat16", "float32", "float64")
 INT = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")
@@ -113,6 +114,7 @@ def programs(before: str) -> Iterator[tuple[str, IRModule, Sequence[np.ndarray]]
             yield dtype, mod, (x[:count], y[:count], z[:count])
 
 
+@sweep(2)
 @pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: f"{formula[0]} {formula[2]}")
 def test_an_entry_computes_the_same_bits(formula: tuple[str, str, str]) -> None:
     """It applies to the dtypes that it names, with NaN, infinities, -0.0, numbers that overflow, and nothing at all."""
@@ -134,6 +136,7 @@ def test_an_entry_computes_the_same_bits(formula: tuple[str, str, str]) -> None:
     assert applied > 0
 
 
+@sweep(2)
 @pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: f"{formula[0]} {formula[2]}")
 def test_a_table_is_applied_as_a_whole(formula: tuple[str, str, str]) -> None:
     """No other entry undoes it: a second run changes nothing."""
@@ -146,6 +149,7 @@ def test_example() -> None:
     check_example(SimplifyExpr())
 
 
+@sweep(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("wide", DTYPES)
 def test_conversions(wide: str, dtype: str) -> None:

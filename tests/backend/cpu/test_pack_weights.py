@@ -113,7 +113,7 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
         np.testing.assert_array_equal(interpret(after, "main", x), interpret(mod, "main", x))
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", BASELINE])
 @pytest.mark.parametrize(
     ("depth", "columns", "transposed"),

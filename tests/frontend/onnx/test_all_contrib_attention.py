@@ -181,7 +181,7 @@ def rotated() -> Iterator[Case]:
 CASES = [*projected(), *apart(), *grouped(), *rotated()]
 
 
-@sweep(24)
+@sweep(48)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_attention_is_onnxruntimes(case: Case) -> None:
     pytest.importorskip("onnxruntime")
@@ -195,6 +195,7 @@ def test_attention_built_is_onnxruntimes(case: Case) -> None:
     check(case, build=True)
 
 
+@sweep(2)
 @pytest.mark.parametrize("spare", [0, 6], ids=["past grows", "past has room"])
 def test_one_build_is_for_the_prompt_and_tokens(spare: int) -> None:
     """The past is empty at first, or a buffer, and then what the last call gave."""

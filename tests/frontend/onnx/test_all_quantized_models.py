@@ -65,6 +65,7 @@ def test_models_of_the_quantiser(name: str, way: Way, tmp_path: Path) -> None:
     check(name, way, tmp_path, build=False)
 
 
+@sweep(4)
 @pytest.mark.parametrize(
     ("name", "way"),
     [
@@ -79,6 +80,7 @@ def test_one_build_is_for_all_batches(name: str, way: Way, tmp_path: Path) -> No
     check(name, way, tmp_path, build=True)
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", ["perceptron", "convolutions", "embedding"])
 @pytest.mark.parametrize("activations", ["QUInt8", "QInt8"])
 def test_pairs_are_realised(name: str, activations: str, tmp_path: Path) -> None:

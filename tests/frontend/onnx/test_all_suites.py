@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 from relaxpy.errors import UsageError
 from relaxpy.frontend.onnx.importer import import_model
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 SUITES = ("simple", "pytorch-converted", "pytorch-operator")
@@ -34,6 +35,7 @@ def tensors(folder: Path, kind: str) -> list[np.ndarray]:
     return found
 
 
+@sweep(2)
 @pytest.mark.filterwarnings("ignore:the model says")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_it_gives_the_numbers_of_the_suite(case: Path) -> None:

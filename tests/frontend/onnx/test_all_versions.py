@@ -25,6 +25,7 @@ from tests.frontend.onnx.version_cases import (
     normalized,
     softmax,
 )
+from tests.sweeps import sweep
 
 CALLS = [
     (op, version, CASES[op][versions[0]])
@@ -55,6 +56,7 @@ def oracle(op: str, version: int, call: Called) -> Any:
     raise problem
 
 
+@sweep(2)
 @pytest.mark.parametrize(("op", "version", "call"), CALLS, ids=[f"{o}-{v}" for o, v, _ in CALLS])
 def test_versions(op: str, version: int, call: Called) -> None:
     pytest.importorskip("onnxruntime")

@@ -615,7 +615,7 @@ def test_what_changes_the_result_is_refused(case: Case, match: str) -> None:
     assert caught.value.code == "onnx-operator"
 
 
-@sweep(4)
+@sweep(8)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_operators_are_onnxruntimes(case: Case) -> None:
     pytest.importorskip("onnxruntime")

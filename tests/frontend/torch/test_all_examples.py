@@ -30,6 +30,7 @@ def examples() -> dict[str, Any]:
     return dict(all_examples())
 
 
+@sweep(2)
 @sweep
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", part(NAMES, 3))

@@ -37,7 +37,7 @@ def unlisted(outcomes: list[opinfo.Outcome]) -> list[str]:
 
 
 @sweep
-@pytest.mark.parametrize("name", part(opinfo.listed(), 97))
+@pytest.mark.parametrize("name", part(opinfo.listed(), 193))
 def test_samples(name: str) -> None:
     found = [case for dtype in opinfo.DTYPES for case in opinfo.cases(name, dtype, MOST)]
     assert found
@@ -45,7 +45,7 @@ def test_samples(name: str) -> None:
 
 
 @sweep
-@pytest.mark.parametrize("name", part(opinfo.listed(), 97))
+@pytest.mark.parametrize("name", part(opinfo.listed(), 193))
 def test_symbolic_sizes(name: str) -> None:
     """One build, at the sample's own sizes and at others."""
     found = [case for dtype in opinfo.DTYPES for case in opinfo.cases(name, dtype, MOST)]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from tests.sweeps import full, sweep
 
 Function = Callable[[torch.Tensor], Any]
 
@@ -52,6 +53,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
+@sweep(2)
 @pytest.mark.filterwarnings("ignore:Since version 1.3.0")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_one_build_serves_all_sizes(name: str) -> None:
@@ -70,6 +72,7 @@ def test_what_torch_refuses_is_refused() -> None:
         relaxpy.compile(function, torch.randn(3, 7))
 
 
+@full
 def test_a_causal_mask_of_any_length() -> None:
     """Layers of `nn.Transformer` look whether a mask is causal, which torch.export refuses."""
     torch.manual_seed(0)
@@ -117,6 +120,4 @@ def test_margin_losses_are_those_of_eager() -> None:
     labels = torch.tensor([[4, -1, 0, 0, 0], [0, 1, 2, 3, 4], [-1, 2, 2, 2, 2]])
     rows = torch.randn(3, 5), torch.tensor([0, 4, 2]), labels
     for args in (row, rows):
-        torch.testing.assert_close(
-            relaxpy.compile(losses, *args)(*args), losses(*args)
-        )
+        torch.testing.assert_close(relaxpy.compile(losses, *args)(*args), losses(*args))

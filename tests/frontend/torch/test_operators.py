@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.testing.interpret import interpret
-from tests.sweeps import part, sweep
+from tests.sweeps import full, part, sweep
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = torch.tensor(
@@ -46,6 +46,7 @@ def check(function, *args, sizes=None) -> None:
             torch.testing.assert_close(torch.from_dlpack(got), want, equal_nan=True)
 
 
+@sweep(2)
 @sweep
 @pytest.mark.parametrize("name", part([*FLOATS], 3))
 def test_special_numbers(name: str) -> None:
@@ -91,7 +92,7 @@ DIVISIONS = {
 }
 
 
-@sweep(3)
+@sweep(9)
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_integers_are_not_divided_by_0(name: str) -> None:
     """A divisor of nothing may be 0, as in torch."""
@@ -217,6 +218,7 @@ def test_adaptive_max_pooling() -> None:
     )
 
 
+@full
 def test_convolutions_with_weights_for_each_sample() -> None:
     """Their groups are as many as the batch, at any."""
 
@@ -237,6 +239,7 @@ def test_convolutions_with_weights_for_each_sample() -> None:
     check(function, *given(*shapes[0]), sizes=(names, [given(*shape) for shape in shapes]))
 
 
+@full
 def test_bilinear() -> None:
     model = torch.nn.Bilinear(3, 4, 5)
     for shape in ((6,), (2, 3)):
@@ -262,6 +265,7 @@ RARE = {
 }  # fmt: skip
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", RARE)
 def test_few_models_have_them(name: str) -> None:
     """Through the interpreter."""
@@ -349,6 +353,7 @@ def test_a_length_filled_up_to_a_multiple_is_one() -> None:
         torch.testing.assert_close(torch.from_dlpack(vm["main"](x)), program(x))
 
 
+@full
 def test_common_divisors() -> None:
     def program(x, y):
         return torch.gcd(x, y), torch.lcm(x, y[:1]), x.gcd(torch.tensor(0)), x.int().gcd(y[:1])

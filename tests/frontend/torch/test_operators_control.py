@@ -7,6 +7,7 @@ from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 
 import relaxpy
+from tests.sweeps import full
 
 
 def same(program, example, *others) -> None:
@@ -53,6 +54,7 @@ def test_a_map_over_rows() -> None:
     )
 
 
+@full
 def test_a_scan() -> None:
     def program(x, state):
         return scan(lambda s, a: (s * 0.5 + a, s.sum() + a), state, x, dim=0)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import relaxpy
 from relaxpy.errors import RelaxError
-from tests.sweeps import sweep
+from tests.sweeps import full, sweep
 
 X = torch.arange(35.0).reshape(5, 7)
 
@@ -36,7 +36,7 @@ READS = {
 }
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize("name", READS)
 def test_indices_out_of_range_are_refused(name: str) -> None:
     """The last index of an axis is taken; one more is an error, and so is a negative one unless it counts from the
@@ -145,7 +145,7 @@ BAGS = {
 }
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize("name", BAGS)
 def test_bags_of_embeddings(name: str) -> None:
     """Bags of any number of rows, none among them, and rows of a matrix; rows behind the last bag, if it has an end."""
@@ -267,6 +267,7 @@ def test_counts_are_as_many_as_the_largest_number_asks_for() -> None:
         compiled(given(3, -1, 2))
 
 
+@full
 def test_offsets_in_steps_of_a_size() -> None:
     """As an embedding bag of rows has them."""
     torch.manual_seed(0)

@@ -75,6 +75,7 @@ def test_a_compiled_module_draws_by_torchs_seed() -> None:
     assert not torch.equal(found[0], found[2])
 
 
+@sweep(2)
 @pytest.mark.parametrize("replace", [True, False])
 def test_multinomial(replace: bool) -> None:
     """Each class as often as its weight says, none of weight 0; without replacement each at most once in a row."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import relaxpy
 from relaxpy.errors import RelaxError
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import full
 
 # Eager torch has no column of width 1 with antialias: it repeats the first row's weights.
 SHAPES = ((2, 3, 9, 11), (1, 3, 4, 5), (3, 3, 17, 2), (1, 3, 1, 6))
@@ -53,6 +54,7 @@ def test_factors_that_floats_do_not_hold() -> None:
     check(program)
 
 
+@full
 def test_what_a_window_does_not_reach_is_not_in_it() -> None:
     """A NaN is where its window is."""
 

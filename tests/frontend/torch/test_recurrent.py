@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 import relaxpy
 from relaxpy.errors import RelaxError
-from tests.sweeps import sweep
+from tests.sweeps import full, sweep
 
 
 class Tagger(nn.Module):
@@ -32,7 +32,7 @@ LAYERS = {
 }
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize("name", LAYERS)
 def test_one_build_serves_every_length(name: str) -> None:
     torch.manual_seed(0)
@@ -70,6 +70,7 @@ class OfLengths(nn.Module):
         return hidden, last, padded, counts, whole, rows.mean()
 
 
+@full
 def test_packed_sequences() -> None:
     """Of any lengths; those of longer ones than there are steps are refused, as by torch."""
     torch.manual_seed(0)

@@ -50,6 +50,7 @@ EVERYONE_WORKS = """
 import os, threading
 import relaxpy
 from tests.backend.cpu.test_launchers import Launch, Meeting, threads
+from tests.sweeps import full
 
 def everyone_works():
     count = threads.num_threads()
@@ -73,6 +74,7 @@ if child:
 """
 
 
+@full
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_children_of_children_have_workers_of_their_own() -> None:

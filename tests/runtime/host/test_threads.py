@@ -67,6 +67,7 @@ def test_16_threads_are_right_every_time(vm: VirtualMachine) -> None:
     assert not wrong
 
 
+@full
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
 def test_200_short_lived_threads_leave_nothing(vm: VirtualMachine) -> None:
     x = np.full(300_000, -1e9, np.float32)
@@ -174,6 +175,7 @@ FORKED = """
 import os, sys
 import numpy as np
 from relaxpy.runtime import VirtualMachine, load
+from tests.sweeps import full
 vm = VirtualMachine(load(sys.argv[1]))
 x = np.full(100, -1e9, np.float32)
 expected = vm["heavy"](x).numpy()

@@ -140,6 +140,7 @@ def test_a_killed_run_goes_on(archive: Archive) -> None:
     assert not any("error" in event for event in after.values())
 
 
+@full
 @pytest.mark.slow
 def test_a_schedule_that_breaks_the_device(
     archive: Archive, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -176,6 +177,7 @@ def test_a_schedule_that_hangs(
     assert failed == {(0, 3): "it took more than 120 s"}
 
 
+@full
 @needs_opencl
 @pytest.mark.slow
 def test_a_device_without_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +235,7 @@ def test_results_of_another_device(archive: Archive) -> None:
 
 WHEN_IMPORTED = """
 import threading
+from tests.sweeps import full
 
 def at_import():
     import sys, time

@@ -93,7 +93,7 @@ def indices() -> Iterator[tuple[str, bool]]:
             yield f"({a} % n + {a} // m) % n", True
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize("loops", LOOPS)
 def test_elements_are_those_of_the_index(loops: str) -> None:
     cases = list(indices())

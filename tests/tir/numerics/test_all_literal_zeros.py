@@ -13,6 +13,7 @@ import relaxpy
 from relaxpy.errors import ScriptError
 from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import sweep
 
 TEXT = """
 @I.ir_module
@@ -43,6 +44,7 @@ VALUES: dict[str, Callable[[Any, Any], Any]] = {
 NUMBERS = (np.nan, np.inf, -np.inf, -1.5, -0.0, 0.0, 2.0)
 
 
+@sweep(2)
 @pytest.mark.parametrize("literal", ["T.{dtype}(0)", "0.0", "0"])
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -37,6 +37,7 @@ import json, sys
 import numpy as np
 import relaxpy
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import full
 
 def outcome(run):
     try:
@@ -69,6 +70,7 @@ print(json.dumps(found))
 """
 
 
+@full
 def test_indices_of_few_bits() -> None:
     """Read and written in all loops, in a process of its own: a wrong proof would end it."""
     ways = [(loops, access) for loops in LOOPS.values() for access in (READ, WRITE)]

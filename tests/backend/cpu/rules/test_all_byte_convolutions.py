@@ -78,7 +78,7 @@ def main(x: R.Tensor(({shape}), "{dtype}"), w: R.Tensor({weight}, "int8")):
 """
 
 
-@sweep(2)
+@sweep(6)
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 def test_every_level(level: str) -> None:
     """The sums are the reference's integers."""
@@ -93,6 +93,7 @@ def test_every_level(level: str) -> None:
                 np.testing.assert_array_equal(found, operator(name).reference(x, w), name)
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_the_rule_and_what_it_reads(name: str) -> None:
     """Weights are in groups; nothing beyond data or the weight is read."""

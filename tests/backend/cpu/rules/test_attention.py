@@ -154,6 +154,7 @@ def reference(case: Case, inputs: list[np.ndarray]) -> np.ndarray:
         return case.op.reference(*inputs)
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_every_edge(kernels: Kernels, name: str) -> None:
     case = CASES[name]

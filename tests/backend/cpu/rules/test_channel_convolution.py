@@ -112,6 +112,7 @@ def kernels(request: pytest.FixtureRequest) -> tuple[Kernels, dict[str, RowTiles
     return compiled, packed
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_window(

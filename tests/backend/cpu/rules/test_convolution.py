@@ -141,6 +141,7 @@ def kernels(request: pytest.FixtureRequest) -> tuple[Kernels, dict[str, RowTiles
     return compiled, wanted
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_window(

@@ -45,6 +45,7 @@ def exported(experts: int, columns: int, depth: int, choices: int) -> Any:
     return mod
 
 
+@sweep(3)
 @pytest.mark.skipif(not host_multiplies_bytes(), reason="needs AVX2 or VNNI")
 @sweep
 @pytest.mark.parametrize(("scheme", "group", "sizes"), CASES, ids=str)

@@ -106,7 +106,7 @@ def agrees(actual: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     assert (np.abs(actual.astype("float64") - wide @ by) <= bound).all()
 
 
-@sweep(2)
+@sweep(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", part(LAYOUTS, 2))
@@ -124,7 +124,7 @@ def test_every_type_and_layout(target: str, layout: str) -> None:
             agrees(out, a, b)
 
 
-@sweep(2)
+@sweep(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("depth", part([70, 64, 1030], 2))

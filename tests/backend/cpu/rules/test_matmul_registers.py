@@ -99,7 +99,7 @@ def test_vectors_are_divided_evenly(vectors: int, widest: int, widths: list[int]
         number, start = number + group.count, start + group.count * group.width
 
 
-@sweep
+@sweep(3)
 @pytest.mark.parametrize(
     ("target", "dtype", "depth", "columns", "epilogues"),
     [

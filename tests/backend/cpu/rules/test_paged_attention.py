@@ -85,6 +85,7 @@ def run(kernels: Kernels, name: str, inputs: dict[str, Any]) -> np.ndarray:
     return memory[:size].reshape(shape)
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_against_the_reference(kernels: Kernels, name: str) -> None:
     case = CASES[name]
@@ -124,7 +125,7 @@ def test_keys_of_others(kernels: Kernels, name: str) -> None:
     np.testing.assert_array_equal(run(kernels, name, alone)[0].astype(np.float32), found[0])
 
 
-@sweep(3)
+@sweep(9)
 @pytest.mark.parametrize("name", CASES)
 def test_nan_is_seen_by_those_who_see_its_key(kernels: Kernels, name: str) -> None:
     """A NaN among the queries, keys, values or sinks is in the results that the operator computes from it, and in no

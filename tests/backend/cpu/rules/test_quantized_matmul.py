@@ -44,6 +44,7 @@ def kernels(mod: Any, target: str) -> dict[str, PrimFunc]:
     return {name: each for name, each in found.items() if isinstance(each, PrimFunc)}
 
 
+@sweep(2)
 @pytest.mark.skipif(not host_multiplies_bytes(), reason="needs AVX2 or VNNI")
 @sweep
 @pytest.mark.parametrize(("scheme", "group", "depth", "columns", "transposed"), CASES, ids=str)

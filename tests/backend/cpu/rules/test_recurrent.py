@@ -83,6 +83,7 @@ def run(kernels: Kernels, name: str, inputs: list[Any]) -> list[np.ndarray]:
     return results
 
 
+@sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_against_the_reference(kernels: Kernels, name: str) -> None:
     case = CASES[name]

@@ -206,7 +206,7 @@ ALONG = {
 }
 
 
-@sweep
+@sweep(2)
 @pytest.mark.parametrize("symbolic", part([True, False], 2))
 @pytest.mark.parametrize("extents", [(2, 3, 1), (5, 1, 20)])
 def test_axes_of_one_in_any_place(extents: tuple[int, ...], symbolic: bool) -> None:

@@ -101,7 +101,7 @@ PROGRAMS = {
 }
 
 
-@sweep(2)
+@sweep(6)
 @pytest.mark.parametrize("target", [HOST, AVX2], ids=["this machine", "AVX2"])
 @pytest.mark.parametrize("name", part([*PROGRAMS], 3))
 def test_numbers_are_those_of_ordinary_stores(name: str, target: Target, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     return compiled
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_window(kernels: Kernels, name: str, size: tuple[int, ...]) -> None:

@@ -21,7 +21,7 @@ from relaxpy.transform.base import PassContext
 from relaxpy.transform.legalize_ops import LegalizeOps
 from tests.e2e.devices import machine
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import FULL, part
+from tests.sweeps import FULL, part, sweep
 
 pytestmark = cuda.needs_cuda
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
@@ -114,6 +114,7 @@ CASES = [
 ]
 
 
+@sweep(2)
 @pytest.mark.parametrize(("dtype", "widths", "heads", "options"), CASES)
 def test_numbers(
     dtype: str, widths: tuple[int, int], heads: tuple[int, int], options: dict[str, Any]
@@ -211,6 +212,7 @@ def test_what_is_left_to_rows(dtype: str, width: int, target: str) -> None:
     assert "attention" not in rules(program(dtype, (width, width), (2, 2), {}), target)
 
 
+@sweep(2)
 @pytest.mark.parametrize(
     ("width", "first", "is_aligned"), [(16, 0, True), (24, 8, True), (24, 3, False), (20, 0, False)]
 )

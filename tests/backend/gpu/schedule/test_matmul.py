@@ -24,6 +24,7 @@ from relaxpy.transform.base import PassContext
 from tests.backend.gpu.support import printed
 from tests.runtime.devices.opencl.support import needs_opencl
 from tests.runtime.devices.webgpu.support import needs_vulkan
+from tests.sweeps import full
 
 BIAS = """
 @R.function
@@ -123,6 +124,7 @@ def test_rows_that_are_known() -> None:
     assert "finished" in many
 
 
+@full
 def test_knobs() -> None:
     """The choices of `relaxpy tune`; shared memory suffices for each of them."""
     offered = WebGPUBackend().knobs(program_of(BIAS).func, WebGPUTarget())["matmul"]
@@ -173,11 +175,13 @@ def host(text: str) -> relaxpy.VirtualMachine:
     return relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text)))
 
 
+@full
 @needs_opencl
 def test_on_opencl() -> None:
     check("opencl")
 
 
+@full
 @needs_vulkan
 def test_on_vulkan() -> None:
     check("vulkan -threads=100")

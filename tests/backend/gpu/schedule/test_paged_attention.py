@@ -17,7 +17,7 @@ from relaxpy.target import Target
 from tests.backend.paged_cases import Case
 from tests.e2e.devices import machine
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import FULL, part
+from tests.sweeps import FULL, part, sweep
 
 pytestmark = cuda.needs_cuda
 SMALL = Case(heads=4, groups=2, width=16, column=16, size=16, dtype="float16")
@@ -67,6 +67,7 @@ def rule(case: Case, target: str) -> str:
     return schedule_kernel(case.program().func, Target.parse(target)).rule
 
 
+@sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_numbers(name: str) -> None:
     """What no sequence has is NaN in the pages."""
@@ -80,6 +81,7 @@ def test_numbers(name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=bound)
 
 
+@sweep(4)
 @pytest.mark.parametrize("name", CASES)
 def test_nan_is_seen_by_those_who_see_its_key(name: str) -> None:
     """A NaN among the queries, keys, values or sinks is in all results that the operator computes from it. Keys of the
@@ -122,6 +124,7 @@ def test_nothing_is_trusted() -> None:
     assert vm["main"](*empty.values()).shape == (0, 4, 16)
 
 
+@sweep(2)
 @pytest.mark.parametrize("invariant", [False, True])
 def test_bits(invariant: bool) -> None:
     """A sequence has the bits that it has without others; with `-batch-invariant=1`, also in chunks and alone."""

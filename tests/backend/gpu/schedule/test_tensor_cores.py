@@ -17,7 +17,7 @@ from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.tuned import FamilyRecord
 from tests.e2e.devices import machine
 from tests.runtime.devices.cuda import compiled as cuda
-from tests.sweeps import part, sweep
+from tests.sweeps import full, part, sweep
 
 pytestmark = cuda.needs_cuda
 DTYPES = {
@@ -62,7 +62,7 @@ def code(mod: relaxpy.IRModule, target: str = "cuda -arch=compute_80") -> bytes:
     return b"".join(Image.decode(data).code for data in relaxpy.build(mod, target).objects)
 
 
-@sweep(2)
+@sweep(4)
 @pytest.mark.parametrize(
     ("op", "dtype", "depth", "columns"),
     [
@@ -116,7 +116,7 @@ def _settings() -> list[dict[str, int | str]]:
     return [{name: v[i % len(v)] for name, v in knobs.items()} for i in range(count)]
 
 
-@sweep
+@full
 def test_every_setting() -> None:
     """The numbers are right for few rows and for many, whatever the tiles."""
     mod = program("linear", "float16", 48, 70)
@@ -206,6 +206,7 @@ def test_equal_bits_in_any_batch() -> None:
         np.testing.assert_array_equal(vm["main"](x[:rows], w).numpy(), all_rows[:rows])
 
 
+@sweep(3)
 @pytest.mark.parametrize(
     ("dtype", "instruction"),
     [

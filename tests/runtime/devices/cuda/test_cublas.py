@@ -19,7 +19,7 @@ from relaxpy.runtime.dtype import to_numpy
 from tests.models.test_llama_step import CONFIGS, Served
 from tests.runtime.devices.cuda import compiled
 from tests.runtime.devices.cuda.emulation import emulated_library
-from tests.sweeps import FULL, part, sweep
+from tests.sweeps import FULL, full, part, sweep
 
 pytestmark = compiled.needs_cuda
 TARGET = f"{compiled.TARGET} -libs=cublas"
@@ -246,6 +246,7 @@ def test_batch_invariant_programs_call_no_library() -> None:
         assert all("cublas" not in kernel.name for kernel in exe.kernels)
 
 
+@full
 def test_a_decoder(library: CDLL) -> None:
     """A prompt is the library's, a token of one sequence is not; logits are those of transformers."""
     served = Served(CONFIGS["float32"], 3e-5, TARGET)

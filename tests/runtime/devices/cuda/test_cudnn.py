@@ -25,7 +25,7 @@ from relaxpy.runtime.devices.image import Image
 from relaxpy.runtime.dtype import to_numpy
 from tests.runtime.devices.cuda import compiled
 from tests.runtime.devices.cuda.emulation import emulated_library
-from tests.sweeps import quick_target, sweep
+from tests.sweeps import full, quick_target, sweep
 
 pytestmark = compiled.needs_cuda
 TARGET = f"{compiled.TARGET} -libs=cudnn"
@@ -317,6 +317,7 @@ def main(x: R.Tensor(("n", 8, 12, 12), "float32"), w: R.Tensor((8, 8, 3, 3), "fl
         assert names == {"cudnn.conv2d", "cublas.matmul_nt"}
 
 
+@full
 def test_a_network(library: CDLL) -> None:
     """All convolutions of a ResNet are the library's, in one graph, for images of several sizes."""
     mod, _ = ResNet(TINY).export(spec(TINY))
