@@ -15,6 +15,7 @@ import relaxpy.op
 from relaxpy import nn
 from relaxpy.script import relax as R
 from tests.stubs import stubs, write
+from tests.sweeps import full
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "relaxpy"
@@ -108,7 +109,6 @@ from relaxpy import nn
 from relaxpy.script import relax as R
 from tests.stubs import stubs
 from tests.docs.test_operators import listing, own_operators
-from tests.sweeps import full
 
 texts = stubs()
 page = listing(own_operators())

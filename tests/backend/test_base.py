@@ -21,6 +21,7 @@ from relaxpy.cli import doctor, probe
 from relaxpy.cli.probe import Finding
 from relaxpy.errors import BuildError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.target import Target
+from tests.sweeps import full
 
 ROOT = Path(__file__).parents[2]
 ABACUS = Path(__file__).parent / "abacus"
@@ -202,7 +203,6 @@ def test_doctor_tries_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BUILD = """
 import relaxpy
-from tests.sweeps import full
 exe = relaxpy.build(relaxpy.parse(TEXT), "abacus", cache=FOLDER)
 print(exe.build_report.whole, [kernel.cached for kernel in exe.build_report.kernels])
 """

@@ -17,6 +17,7 @@ from relaxpy.op.base import Op
 from relaxpy.op.pair import Pair
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.annotate import Rule
+from tests.sweeps import full, sweep
 
 RNG = np.random.default_rng(0)
 NETWORK = """
@@ -183,7 +184,6 @@ def test_columns_that_differ_are_smoothed() -> None:
     the weight; the numbers without codes stay."""
     mod = relaxpy.parse("""
 from relaxpy.script import relax as R
-from tests.sweeps import full, sweep
 
 @R.function
 def main(x: R.Tensor(("n", 32), "float32"), up_weight: R.Tensor((16, 32), "float32")):

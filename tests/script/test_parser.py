@@ -37,6 +37,7 @@ from relaxpy.script import ir as I
 from relaxpy.script import relax as R
 from relaxpy.script import tir as T
 from relaxpy.testing.interpret import interpret
+from tests.sweeps import full
 
 WIDTH = 8
 TABLE = np.arange(6, dtype="int64").reshape(2, 3)
@@ -689,7 +690,6 @@ class Module:
 PRINTED_BY_TVM = """
 # from collections.abc import Callable
 from typing import Any, TypeVar
-from tests.sweeps import full
 # from tvm.script import ir as I
 # from tvm.script import tirx as T
 # from tvm.tirx.layout import Axis

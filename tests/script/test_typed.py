@@ -19,6 +19,7 @@ from relaxpy.errors import ScriptError
 from relaxpy.script import ir as I
 from relaxpy.script import relax as R
 from relaxpy.script import tir as T
+from tests.sweeps import sweep
 
 pty = pytest.importorskip("pty", reason="Windows has no terminals of this kind")
 IMPORTS = "from relaxpy.script import ir as I, relax as R, tir as T\n"
@@ -214,7 +215,6 @@ def test_ipython(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
     cells = f"""\
 from IPython.core.interactiveshell import InteractiveShell
-from tests.sweeps import sweep
 shell = InteractiveShell.instance()
 for cell in {[IMPORTS, FUNCTION, MODULE, SHOWN_FEW]!r}:
     shell.run_cell(cell)

@@ -15,6 +15,7 @@ from relaxpy.runtime.devices.cpu.kernels import _launchers
 from relaxpy.runtime.host import team, threads
 from relaxpy.runtime.host.team import LINE, TEAMS, Team
 from tests.backend.cpu.test_launchers import Launch
+from tests.sweeps import full
 
 
 def workers(number: int) -> list[str]:
@@ -50,7 +51,6 @@ EVERYONE_WORKS = """
 import os, threading
 import relaxpy
 from tests.backend.cpu.test_launchers import Launch, Meeting, threads
-from tests.sweeps import full
 
 def everyone_works():
     count = threads.num_threads()

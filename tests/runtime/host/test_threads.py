@@ -17,6 +17,7 @@ from relaxpy.runtime import VirtualMachine, num_threads, set_num_threads
 from relaxpy.runtime.bytecode import Alloc, FunctionCode, Heap, Instr, Kernel, Reg, Return
 from relaxpy.runtime.host import threads
 from tests.runtime.support import ADD1, HEAVY, executable, f32, function, times
+from tests.sweeps import full
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -175,7 +176,6 @@ FORKED = """
 import os, sys
 import numpy as np
 from relaxpy.runtime import VirtualMachine, load
-from tests.sweeps import full
 vm = VirtualMachine(load(sys.argv[1]))
 x = np.full(100, -1e9, np.float32)
 expected = vm["heavy"](x).numpy()

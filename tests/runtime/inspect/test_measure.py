@@ -33,6 +33,7 @@ from tests.benchmarks.test_gpu import REFUSES
 from tests.runtime.devices.cuda import compiled as cuda
 from tests.runtime.devices.cuda.emulation import folder as driver_folder
 from tests.runtime.devices.opencl.support import needs_opencl
+from tests.sweeps import full
 
 pytestmark = cuda.needs_cuda
 ROOT = Path(__file__).resolve().parents[3]
@@ -235,7 +236,6 @@ def test_results_of_another_device(archive: Archive) -> None:
 
 WHEN_IMPORTED = """
 import threading
-from tests.sweeps import full
 
 def at_import():
     import sys, time

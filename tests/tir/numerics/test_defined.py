@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from tests.sweeps import full
 
 READ, WRITE = "y[v] = x[{}]", "y[{}] = x[v]"
 LOOPS = {
@@ -37,7 +38,6 @@ import json, sys
 import numpy as np
 import relaxpy
 from relaxpy.testing.interpret import interpret
-from tests.sweeps import full
 
 def outcome(run):
     try:
