@@ -42,6 +42,8 @@ class KernelTimes:
         self.kernels: dict[str, KernelTime] = {}
         self.observing = False
         """Whether sizes are noted (which takes longer than small kernels do)."""
+        self.watching: Callable[[str, tuple[Any, ...]], None] | None = None
+        """Called with the name and the arguments of each call, before it."""
 
     def reset(self) -> None:
         """Forget all calls, but not what was observed."""
@@ -70,6 +72,8 @@ class KernelTimes:
         def call(*args: Any) -> None:
             if self.observing:
                 total.observed.append(tuple(map(size_of, args)))
+            if self.watching is not None:
+                self.watching(name, args)
             start = perf_counter()
             handle(*args)
             total.seconds += perf_counter() - start

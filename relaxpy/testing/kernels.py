@@ -73,12 +73,12 @@ class Kernels:
         scalars: Sequence[int] = (),
     ) -> None:
         """Calls a kernel. It writes to `outputs`, which must be C-contiguous."""
-        records = [_record(array) for array in (*inputs, *outputs)]
+        records = [record_of(array) for array in (*inputs, *outputs)]
         pointers = [ctypes.c_void_p(ctypes.addressof(record)) for record, _ in records]
         self._handles[name](*pointers, *scalars)
 
 
-def _record(array: np.ndarray) -> tuple[DLTensor, object]:
+def record_of(array: np.ndarray) -> tuple[DLTensor, object]:
     """The DLTensor of an array, and the objects that must stay alive with it. It has no strides, since numpy's strides
     of an empty array are not compact."""
     compact = np.ascontiguousarray(array)
