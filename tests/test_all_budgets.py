@@ -153,7 +153,6 @@ ATTRIBUTES = {
     "relaxpy/tir/programs/recurrent.py Row": 16,
     "relaxpy/tir/programs/sampling.py _Draw": 13,
     "relaxpy/transform/quantize_weights.py _Quantizer": 13,
-    "relaxpy/train/step.py Step": 13,
 }
 """Classes whose methods set more attributes of `self`, and how many."""
 
