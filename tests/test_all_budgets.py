@@ -165,6 +165,7 @@ PARAMETERS = {
     "relaxpy/op/paged_attention.py deduce": 12,
     "relaxpy/op/paged_attention.py legalize": 12,
     "relaxpy/server/context.py order": 15,
+    "relaxpy/train/step.py __init__": 12,
     "models/decoder.py step": 13,
     "models/encoder_decoder.py align": 13,
     "models/encoder_decoder.py _read": 12,
