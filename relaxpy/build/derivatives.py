@@ -38,10 +38,11 @@ def value_and_grad(f: F, argnums: Argnums = 0, *, has_aux: bool = False) -> F:
     return _derived(f, "value_and_grad", argnums, has_aux)
 
 
-def vjp(f: F, argnums: Argnums = None) -> F:
+def vjp(f: F, argnums: Argnums = None, *, has_aux: bool = False) -> F:
     """Reverse mode: the function of (parameters of f, cotangent of its result) with the result (result of f, cotangents
-    of parameters): products of vectors with the Jacobian."""
-    return _derived(f, "vjp", argnums)
+    of parameters): products of vectors with the Jacobian. With `has_aux` the result of f is a tuple of what is
+    differentiated, which alone has a cotangent, and other values."""
+    return _derived(f, "vjp", argnums, has_aux)
 
 
 def jvp(f: F, argnums: Argnums = None) -> F:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,9 +25,26 @@ if TYPE_CHECKING:
     from relaxpy.train.loop import Callback
 
 STATE = "training.safetensors"
+SETTINGS = "training.json"
+"""What a training that goes on has as before: its data and the options that say in which order they are read."""
 CURVE = "loss.svg"
 INTERRUPTED = 130
 """The exit status of a training that ctrl-C ended, as shells have it."""
+
+
+class _Positive(click.FloatRange):
+    """A finite number above 0: NaN is in every range of click's."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return found
 
 
 @click.command(
@@ -56,7 +76,7 @@ was learnt; a second one ends it at once. One executable trains all batch sizes 
     show_default=True,
     help="The rank of the adapters.",
 )
-@click.option("--alpha", type=click.FloatRange(min=0, min_open=True), metavar="X",
+@click.option("--alpha", type=_Positive(), metavar="X",
               help="What they add is multiplied by alpha / rank (default: twice the rank).")  # fmt: skip
 @click.option("--module", "modules", multiple=True, metavar="NAME", default=("all",), show_default=True,
               help="Linear maps that have one: query, q_proj, down, …; repeatable.")  # fmt: skip
@@ -85,7 +105,7 @@ was learnt; a second one ends it at once. One executable trains all batch sizes 
 )
 @click.option("--length", type=click.IntRange(min=2), default=512, show_default=True,
               help="The most tokens of an example.")  # fmt: skip
-@click.option("--rate", "--lr", type=click.FloatRange(min=0, min_open=True), default=2e-4, show_default=True,
+@click.option("--rate", "--lr", type=_Positive(), default=2e-4, show_default=True,
               help="The learning rate (AdamW).")  # fmt: skip
 @click.option("--schedule", type=click.Choice(["cosine", "linear", "constant"]), default="cosine", show_default=True,
               help="How the rate falls.")  # fmt: skip
@@ -148,8 +168,18 @@ def finetune(
             help="go on with --resume, or name another folder",
         )
     alpha = 2 * rank if alpha is None else alpha
+    settings = {
+        "data": hashlib.sha256(Path(data).read_bytes()).hexdigest(),
+        "batch": batch,
+        "accumulate": accumulate,
+        "length": length,
+        "seed": seed,
+        "bits": bits,
+        "dtype": dtype,
+        "module": sorted(modules),
+    }
     if resume:
-        _require_same(output, rank, alpha)
+        _require_same(output, rank, alpha, settings)
     notes = Console(stderr=True, highlight=False)
     place = on_this_machine(checkpoint)
     tokenizer = Tokenizer.from_checkpoint(place)
@@ -199,6 +229,7 @@ def finetune(
             progress=None if notes.is_terminal else False,
         )
     tuned.save(output, trained.weights)
+    write_text(output / SETTINGS, json.dumps(settings, indent=2) + "\n")
     tuned.step.save(state_file, trained.weights, trained.state)
     write_text(output / CURVE, curve(trained.losses, done + 1))
     seconds = time.perf_counter() - ready
@@ -220,8 +251,10 @@ def finetune(
         raise click.exceptions.Exit(INTERRUPTED)
 
 
-def _require_same(output: Path, rank: int, alpha: float) -> None:
-    """Raises: UsageError if the folder's adapter has another rank or alpha, which would change what it has learnt."""
+def _require_same(output: Path, rank: int, alpha: float, settings: Mapping[str, Any]) -> None:
+    """Raises: UsageError if the folder's adapter has another rank or alpha, which would change what it has learnt, or
+    was trained with other data or settings: training would not go on where it ended. A folder without settings is one
+    of an earlier version."""
     from relaxpy.checkpoints.config_file import read_fields
     from relaxpy.models.adapters import ADAPTER_CONFIG
 
@@ -233,6 +266,29 @@ def _require_same(output: Path, rank: int, alpha: float) -> None:
             f"{output} was trained with rank {before[0]} and alpha {before[1]}, not {rank} and {alpha}",
             help=f"go on with --rank {before[0]} --alpha {before[1]}, or name another folder without --resume",
         )
+    if not (output / SETTINGS).exists():
+        return
+    own = read_fields(output / SETTINGS, "a training")
+    others = [name for name in settings if own.get(name) != settings[name]]
+    if others:
+        told = [
+            "other data" if name == "data" else f"--{name} {_shown(own.get(name))}"
+            for name in others
+        ]
+        asked = [f"--{name} {_shown(settings[name])}" for name in others if name != "data"]
+        raise UsageError(
+            "bad-arguments",
+            f"{output} was trained with {', '.join(told)}"
+            + (f", not {', '.join(asked)}" if asked else ""),
+            help="go on with what it was trained with, or name another folder without --resume",
+        )
+
+
+def _shown(value: Any) -> str:
+    """The value of a setting, as the command line has it."""
+    if value is None:
+        return "as it is by default"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @contextmanager

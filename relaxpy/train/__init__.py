@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from relaxpy.train.curve import curve
 from relaxpy.train.loop import Report, Trained, early_stop, fit
-from relaxpy.train.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer
+from relaxpy.train.optimizers import EMA, SGD, Adam, AdamW, Lion, MasterWeights, Muon, Optimizer
+from relaxpy.train.program import LossScale
 from relaxpy.train.schedules import constant, cosine, linear
 from relaxpy.train.step import Step
 
 __all__ = [
+    "EMA",
     "SGD",
     "Adam",
     "AdamW",
     "Lion",
+    "LossScale",
+    "MasterWeights",
     "Muon",
     "Optimizer",
     "Report",

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import UsageError
-from relaxpy.train.step import ADD, STEP, Step
+from relaxpy.train.program import ADD, STEP
+from relaxpy.train.step import Step
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,14 @@ def fit(
             results: list[Any] = []
             sums: Any = None
             for part in parts:
-                result, sums = step.add(found.weights, sums, *part, packed=own.get(ADD, ()))
+                result, sums = step.add(
+                    found.weights, sums, *part, packed=own.get(ADD, ()), state=found.state
+                )
                 results.append(result)
             result, found.weights, found.state = step(
                 found.weights, found.state, *batch, packed=own.get(STEP, ()), sums=sums
             )
-            values = [each[0] if step.has_aux else each for each in (*results, result)]
+            values = [each[0] if step.program.has_aux else each for each in (*results, result)]
             loss = sum(float(np.asarray(each)) for each in values) / len(values)
             if not math.isfinite(loss):
                 raise UsageError(

@@ -4,30 +4,55 @@ operators. What torch's optimiser of the same name computes, in the same order o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from relaxpy.errors import UsageError
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr
 from relaxpy.op.rule import Rule
 
+F32 = DType("float32")
+
 
 @dataclass(frozen=True)
+class Slot:
+    """A tensor of a weight's state, of its shape."""
+
+    name: str
+    dtype: DType
+    of_weight: bool = False
+    """Is it a copy of the weight at first? Else it is zeros."""
+
+
 class Optimizer:
     """Base of optimisers."""
 
-    lr: float = 1e-3
+    lr: float
     """The learning rate; a call of a step may give another."""
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The state of a weight: tensors of its shape and dtype, zeros at first, by torch's names."""
+        """The state of a weight by torch's names: zeros at first, of the dtype in which it is computed."""
         return ()
+
+    @property
+    def plain(self) -> Optimizer:
+        """The optimiser without those around it, as torch has it. Its slots are the first of the state."""
+        return self
+
+    def computed_in(self, dtype: DType) -> DType:
+        """The dtype in which a weight of a dtype is computed."""
+        return dtype
+
+    def state(self, dtype: DType) -> tuple[Slot, ...]:
+        """The state of a weight of a dtype."""
+        return tuple(Slot(name, self.computed_in(dtype)) for name in self.slots)
 
     def update(
         self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
     ) -> tuple[Expr, Sequence[Expr]]:
         """The new weight and state of a weight w with the gradient g. `lr` and `count` (the steps done, this one
-        included) are 0-d tensors of w's dtype."""
+        included) are 0-d tensors. These and g are of the dtype that `computed_in` tells."""
         raise NotImplementedError
 
 
@@ -60,6 +85,7 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015), with weight decay as part of the gradient."""
 
+    lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     """The rates at which the means of the gradient and of its square forget."""
     eps: float = 1e-8
@@ -124,6 +150,7 @@ class Muon(Optimizer):
     """Muon (Jordan et al., 2024), for matrices: the mean of gradients with all its singular values near 1, by steps of
     Newton and Schulz. They are computed in the weight's dtype, torch's in bfloat16."""
 
+    lr: float = 1e-3
     momentum: float = 0.95
     nesterov: bool = True
     weight_decay: float = 0.1
@@ -187,3 +214,81 @@ _ADJUSTED: dict[str, Callable[[float, float], float]] = {
 def _decayed(b: Rule, w: Expr, lr: Expr, decay: float) -> Expr:
     """A weight after its decay, which does not go through the gradient."""
     return b.multiply(w, b.subtract(1.0, b.multiply(lr, decay))) if decay else w
+
+
+@dataclass(frozen=True)
+class _Around(Optimizer):
+    """Base of what adds to another optimiser, whose slots come first."""
+
+    of: Optimizer
+    lr: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lr", self.of.lr)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return self.of.slots
+
+    @property
+    def plain(self) -> Optimizer:
+        return self.of.plain
+
+    def computed_in(self, dtype: DType) -> DType:
+        return self.of.computed_in(dtype)
+
+
+@dataclass(frozen=True)
+class MasterWeights(_Around):
+    """An optimiser of weights in bfloat16 or float16 that computes in float32, and keeps the weights so, too
+    (Micikevicius et al., 2018): steps that are too small for the weight's dtype add up. Weights in float32 and float64
+    are the optimiser's alone."""
+
+    def computed_in(self, dtype: DType) -> DType:
+        return F32 if _is_short(dtype) else super().computed_in(dtype)
+
+    def state(self, dtype: DType) -> tuple[Slot, ...]:
+        if not _is_short(dtype):
+            return self.of.state(dtype)
+        return *self.of.state(F32), Slot("master", F32, of_weight=True)
+
+    def update(
+        self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
+    ) -> tuple[Expr, Sequence[Expr]]:
+        dtype = b.dtype(w)
+        if not _is_short(dtype):
+            return self.of.update(b, w, g, slots, lr, count)
+        *own, master = slots
+        master, new = self.of.update(b, master, g, own, lr, count)
+        return b.astype(master, dtype), [*new, master]
+
+
+@dataclass(frozen=True)
+class EMA(_Around):
+    """An optimiser that keeps a running average of each weight, too, in float32 or the weight's wider dtype: after a
+    step `average × decay + weight × (1 − decay)`, from the weight at the start. `Step.slot(state, "average")` has them;
+    inside of `MasterWeights` they are averages of the master weights."""
+
+    decay: float = 0.999
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.decay < 1:
+            raise UsageError("arguments", f"decay is at least 0 and below 1, got {self.decay}")
+
+    def state(self, dtype: DType) -> tuple[Slot, ...]:
+        wide = F32 if _is_short(dtype) else dtype
+        return *self.of.state(dtype), Slot("average", wide, of_weight=True)
+
+    def update(
+        self, b: Rule, w: Expr, g: Expr, slots: Sequence[Expr], lr: Expr, count: Expr
+    ) -> tuple[Expr, Sequence[Expr]]:
+        *own, average = slots
+        w, new = self.of.update(b, w, g, own, lr, count)
+        wide = b.astype(w, b.dtype(average))
+        kept = b.add(b.multiply(average, self.decay), b.multiply(wide, 1 - self.decay))
+        return w, [*new, kept]
+
+
+def _is_short(dtype: DType) -> bool:
+    return dtype.itemsize < F32.itemsize

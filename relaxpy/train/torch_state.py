@@ -4,13 +4,15 @@ library."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from relaxpy.errors import UsageError, wrong_weights
 from relaxpy.train.optimizers import SGD, Adam, AdamW, Lion, Optimizer
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 _FIXED: dict[type[Optimizer], dict[str, Any]] = {
     SGD: {"dampening": 0},
@@ -22,28 +24,30 @@ _FIXED: dict[type[Optimizer], dict[str, Any]] = {
 
 def to_torch(optimizers: Sequence[Optimizer], state: Any) -> dict[str, Any]:
     """The state dict of torch's optimiser: weights are numbered in the order of the step's, and consecutive ones of
-    the same settings are a group. Tensors are copies. Raises: UsageError for an optimiser that torch has not."""
+    the same settings are a group. It has no master weights and averages. Tensors are copies. Raises: UsageError for
+    an optimiser that torch has not."""
     import torch
 
-    if any(isinstance(each, Lion) for each in optimizers):
+    plain = [each.plain for each in optimizers]
+    if any(isinstance(each, Lion) for each in plain):
         raise UsageError("arguments", "torch has no optimiser Lion: Step.save keeps its state")
     count = np.asarray(state[0])
     states: dict[int, dict[str, Any]] = {}
     groups: list[dict[str, Any]] = []
-    for number, (optimizer, own) in enumerate(zip(optimizers, state[1], strict=True)):
+    for number, (optimizer, own) in enumerate(zip(plain, state[1], strict=True)):
         slots = {
-            name: torch.tensor(np.array(each))
-            for name, each in zip(optimizer.slots, own, strict=True)
+            name: _tensor(np.asarray(each))
+            for name, each in zip(optimizer.slots, own, strict=False)  # theirs are the first
         }
         if isinstance(optimizer, Adam):
             slots["step"] = torch.tensor(float(count))
         if slots and count:
             states[number] = slots
-        if number and optimizer == optimizers[number - 1]:
+        if number and optimizer == plain[number - 1]:
             groups[-1]["params"].append(number)
         else:
             groups.append(
-                {**asdict(optimizer), **_FIXED.get(type(optimizer), {}), "params": [number]}
+                {**vars(optimizer), **_FIXED.get(type(optimizer), {}), "params": [number]}
             )
     return {"state": states, "param_groups": groups}
 
@@ -52,8 +56,8 @@ def from_torch(
     optimizers: Sequence[Optimizer], shapes: Sequence[tuple[Any, Any]], found: Mapping[str, Any]
 ) -> Any:
     """The state for a state dict of torch's optimiser, whose weights are in the order of the step's. Its settings are
-    those of the step's optimisers, and torch's are not read. `shapes` are shape and dtype of each weight. Raises:
-    UsageError (`bad-weights`) for the state of other weights."""
+    those of the step's optimisers, and torch's are not read. `shapes` are shape and dtype of each weight's
+    slots. Raises: UsageError (`bad-weights`) for the state of other weights."""
     order = [number for group in found["param_groups"] for number in group["params"]]
     problems: list[str] = []
     if len(order) != len(optimizers):
@@ -78,7 +82,19 @@ def from_torch(
 
 def _array(value: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """A copy of a tensor of torch, or zeros for None."""
-    return np.zeros(shape, dtype) if value is None else np.array(value.cpu().numpy(), dtype)
+    if value is None:
+        return np.zeros(shape, dtype)
+    short = str(value.dtype) == "torch.bfloat16"  # which numpy has not
+    return np.array((value.float() if short else value).cpu().numpy(), dtype)
+
+
+def _tensor(value: np.ndarray) -> Any:
+    """A copy as a tensor of torch."""
+    import torch
+
+    if value.dtype == _BFLOAT16:
+        return torch.tensor(value.astype(np.float32)).bfloat16()
+    return torch.tensor(value)
 
 
 def _problems(

@@ -114,7 +114,7 @@ class Gradient(Pass):
     argnums: int | tuple[int, ...] | None = None
     """The parameters to differentiate: one, or several, whose gradients are a tuple; None: all that are floats."""
     has_aux: bool = False
-    """Is the result (the scalar, other results)?"""
+    """Is the result (what is differentiated, other results)?"""
     called: str = ""
     """The name of the new function; empty: that of the function and of the kind."""
 
@@ -160,9 +160,14 @@ class Derivatives:
     def of(self, source: Function, wanted: Gradient, name: str) -> Function:
         """The derivative that a pass asks for. Raises all errors found."""
         chosen = self.chosen(source, wanted)
-        scalar = wanted.kind in ("grad", "value_and_grad")
-        if scalar:
+        if wanted.kind in ("grad", "value_and_grad"):
             self.check_scalar(source, wanted.has_aux)
+        elif wanted.has_aux and not (isinstance(source.ret, TupleType) and source.ret.fields):
+            self.refuse(
+                source,
+                f"a function with other results (has_aux) gives a tuple, got {source.ret}",
+                "leave has_aux out",
+            )
         for name_of, annotation in [
             *((p.name, p.annotation) for p in source.params),
             ("result", source.ret),
@@ -231,13 +236,16 @@ class Derivatives:
         body = Body(self, source)
         params, wrt = body.params, [body.params[i] for i in chosen]
         seeded = wanted.kind == "vjp"
-        ct = Var("ct", body.outside(cotangent_type(body.source.ret)))
+        ret = body.source.ret
+        if wanted.has_aux and isinstance(ret, TupleType):
+            ret = (ret.fields or (VOID,))[0]
+        ct = Var("ct", body.outside(cotangent_type(ret)))
         with body.open(name, [*params, ct] if seeded else params):
             value = body.forward(wrt)
             seed: Cotangent = ct
             if not seeded:
                 seed = body.walk.rule.ones((), deduce(body.scalar(wanted.has_aux)).dtype)  # type: ignore[attr-defined]
-                seed = [seed] if wanted.has_aux else seed
+            seed = [seed] if wanted.has_aux else seed
             found = body.cotangents(wrt, seed)
             grads = found[0] if one else Tuple(tuple(found))
             body.close(grads if wanted.kind == "grad" else Tuple((value, grads)))

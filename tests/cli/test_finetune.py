@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import signal
@@ -87,6 +88,30 @@ def test_what_is_refused(place: Path) -> None:
         ) as raised:
             run(place, "before", *given, "--resume")
         assert "go on with --rank 4 --alpha 8.0" in str(raised.value.help)
+    for wrong in ("nan", "inf", "0", "-1"):
+        given = [str(place / "base"), str(place / "data.jsonl"), "-o", str(place / "new")]
+        result = CliRunner().invoke(finetune, [*given, "--lr", wrong])
+        assert (result.exit_code, "Invalid value for '--rate' / '--lr'" in result.stderr) == (
+            2,
+            True,
+        )
+    settings = {
+        "data": hashlib.sha256((place / "data.jsonl").read_bytes()).hexdigest(), "batch": 2, "accumulate": 2,
+        "length": 512, "seed": 0, "bits": None, "dtype": None, "module": ["query"],
+    }  # fmt: skip
+    for own, more, told in (
+        ({"data": "0"}, (), "trained with other data"),
+        ({}, ("--batch", "3"), "trained with --batch 2, not --batch 3"),
+        ({"seed": 7}, (), "trained with --seed 7, not --seed 0"),
+        (
+            {"bits": "4"}, ("--module", "q_proj", "--accumulate", "1"),
+            "trained with --accumulate 2, --bits 4, --module query, "
+            "not --accumulate 1, --bits as it is by default, --module q_proj, query",
+        ),
+    ):  # fmt: skip
+        (place / "before" / "training.json").write_text(json.dumps(settings | own))
+        with pytest.raises(UsageError, match=rf"before was {told}\n"):
+            run(place, "before", "--rank", "4", *more, "--resume")
 
 
 def test_an_interrupted_training_is_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

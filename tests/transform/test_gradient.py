@@ -202,6 +202,11 @@ def test_auxiliary_results() -> None:
     np.testing.assert_allclose(value.numpy(), np.exp(x).sum(), rtol=1e-6)
     for got in (y, slope):
         np.testing.assert_allclose(got.numpy(), np.exp(x), rtol=1e-6)
+    derived = Gradient(kind="vjp", has_aux=True)(WITH_AUX)  # the first field alone has a cotangent
+    (value, y), (slope,) = interpret(derived, "main_vjp", x, np.array(3, np.float32))  # type: ignore[misc]
+    np.testing.assert_allclose(slope, 3 * np.exp(x), rtol=1e-6)
+    with pytest.raises(PassError, match=r"other results \(has_aux\) gives a tuple, got R.Tensor"):
+        Gradient(kind="vjp", has_aux=True)(module(LOOP))
 
 
 def test_branches_and_loops_are_compiled() -> None:
