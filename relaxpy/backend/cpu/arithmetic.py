@@ -2,22 +2,13 @@
 instructions on groups of factors.
 
 A *word* is the content of one lane of a vector during the multiplication. A factor of the accumulator's dtype is a
-word. Narrower factors are widened to a word each on targets without special instructions. With these, a word of 32 bits
-contains a group of two bfloat16 or four bytes, contiguous along the depth, and one instruction adds the dot product of
-two groups to the accumulator of the lane:
-
-* `vdpbf16ps` (AVX512_BF16): twice the rate of fp32 on AMD's processors, half of it on Intel's, where factors are
-  widened instead. It treats subnormal numbers as zero, as bfloat16 units generally do.
-* `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four times the rate, exact; the bytes of one factor are unsigned. For two signed
-  factors, the sign bits of the left one are flipped, which adds 128 to each of its elements; the excess, 128 times the
-  sum of the column, is subtracted.
-* `vpmaddwd` (SSE2, AVX2, AVX512BW): twice the rate of fp32, exact; pairs of 16 bits, to which bytes are widened where a
-  word is made. `vpmaddubsw`, which multiplies bytes, would saturate in silence.
+word. Narrower factors are widened to a word each on targets without special instructions. With these
+(`relaxpy.backend.cpu.dot`), a word of 32 bits contains a group of factors, contiguous along the depth, and one
+instruction adds the dot product of two groups to the accumulator of the lane. Where an instruction needs unsigned bytes
+and both factors are signed, the sign bits of the left one are flipped, which adds 128 to each of its elements; the
+excess, 128 times the sum of the column, is subtracted.
 
 Processors with tiles multiply packed factors by these (`relaxpy.backend.cpu.tiles`).
-
-TVM has no operations for these, and its passes would convert bfloat16 operands to float32. Therefore they are LLVM IR
-functions on words of integers, which are inlined.
 """
 
 from __future__ import annotations
@@ -25,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from relaxpy.backend.cpu.dot import Dot, dot_of
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.cpu.tiles import Tiles
 from relaxpy.tir.lowering.definitions import with_definitions
@@ -47,27 +39,17 @@ class Arithmetic:
     """The types of the factors in memory."""
     total: str
     """The accumulator type: one of `BITS`."""
-    group: int = 1
-    """Factors per word."""
     lanes: int = 1
     """Words per vector."""
-    pairs: bool = False
-    """Is a word a pair of int16, to which the factors are widened?"""
+    dot: Dot | None = None
+    """The instruction that multiplies groups of factors; None if a factor is a word."""
     tiles: Tiles | None = None
     """The tiles that multiply them, instead of vectors (`relaxpy.backend.cpu.rules.tile_matmul`)."""
 
     @classmethod
     def of(cls, lhs: str, rhs: str, total: str, target: CpuTarget) -> Arithmetic:
         """The fastest arithmetic of the target for types that `relaxpy.tir.recognise.matmul.is_summable` accepts."""
-        lanes = target.lanes(BITS[total])
-        group = 1
-        if total == "float32" and lhs == rhs == "bfloat16" and _has_bfloat16(target):
-            group = 2
-        elif total == "int32" and (lhs, rhs) in _BYTES and _has_bytes(target):
-            group = 4
-        elif total == "int32" and {lhs, rhs} <= _SHORT and _has_pairs(target):
-            return cls(lhs, rhs, total, 2, lanes, pairs=True)
-        return cls(lhs, rhs, total, group, lanes)
+        return cls(lhs, rhs, total, target.lanes(BITS[total]), dot_of(lhs, rhs, total, target))
 
     @classmethod
     def of_product(cls, form: MatmulForm, target: CpuTarget) -> Arithmetic:
@@ -86,7 +68,18 @@ class Arithmetic:
             return own
         if loops.constant(form.depth.lhs) != 1:
             return own
-        return replace(own, group=tiles.group, tiles=tiles)
+        return replace(own, tiles=tiles)
+
+    @property
+    def group(self) -> int:
+        """Factors per word."""
+        held = self.tiles or self.dot
+        return 1 if held is None else held.group
+
+    @property
+    def factor(self) -> str:
+        """The type of a factor in a word, if it is not the one in memory; else empty."""
+        return self.dot.factor if self.dot is not None and self.tiles is None else ""
 
     @property
     def word(self) -> str:
@@ -96,14 +89,15 @@ class Arithmetic:
     @property
     def flips(self) -> bool:
         """Are the sign bits of left words flipped, so that sums are too large by `flipped` times the column?"""
-        return self.group == 4 and self.lhs == self.rhs == "int8"
+        signed = self.group == 4 and self.lhs == self.rhs == "int8"
+        return signed and (self.dot is None or self.dot.unsigned_first)
 
     @property
     def converts_left(self) -> bool:
         """Are left words not what is in memory?"""
         if self.group == 1:
             return self.lhs != self.total
-        return self.flips or (self.pairs and self.lhs != "int16")
+        return self.flips or (bool(self.factor) and self.lhs != self.factor)
 
     def flipped(self) -> Expr:
         """The vector of left words that represent 128 in each factor."""
@@ -111,11 +105,12 @@ class Arithmetic:
 
     def add_product(self, total: Expr, left: Expr, right: Expr) -> Expr:
         """Add the products of two vectors of words to vectors of sums."""
-        if self.group == 1:
+        if self.dot is None:
             return total + left * right
-        if self.group == 4 and self.lhs == "int8" and self.rhs == "uint8":
+        if self.dot.unsigned_first and self.lhs == "int8" and self.rhs == "uint8":
             left, right = right, left
-        return tirx.call_pure_extern(str(total.ty.dtype), self._function, total, left, right)
+        name = self.dot.function(self.lanes)
+        return tirx.call_pure_extern(str(total.ty.dtype), name, total, left, right)
 
     def left_word(self, buffer: Buffer, at: Index) -> Expr:
         """Broadcast one word of the left factor, whose group is contiguous in memory."""
@@ -161,9 +156,9 @@ class Arithmetic:
 
     def around(self, body: Stmt) -> Stmt:
         """Return the body with the definitions that it needs."""
-        if self.group == 1:
+        if self.dot is None:
             return body
-        return with_definitions(self.definition(), body)
+        return with_definitions(self.dot.definition(self.lanes), body)
 
     def _words(
         self, buffer: Buffer, at: Index, lanes: int, dtype: str, count: Expr | None = None
@@ -180,8 +175,8 @@ class Arithmetic:
         """A vector of factors, as they are in memory, as words."""
         if self.group == 1:
             return _converted(factors, self.total)
-        if self.pairs:
-            factors, dtype = _converted(factors, "int16"), "int16"
+        if self.factor:
+            factors, dtype = _converted(factors, self.factor), self.factor
         return tirx.reinterpret(_vector("int32", lanes), _bits(factors, dtype))
 
     def _joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool], dtype: str) -> Expr:
@@ -190,8 +185,8 @@ class Arithmetic:
         lanes, bits = lanes_of(factors[0]), 32 // self.group
         word: Expr | None = None
         for place, (factor, exists) in enumerate(zip(factors, exist, strict=True)):
-            if self.pairs:
-                factor, dtype = _converted(factor, "int16"), "int16"
+            if self.factor:
+                factor, dtype = _converted(factor, self.factor), self.factor
             part = _bits(factor, dtype).astype(_vector("int32", lanes))
             if place:
                 part = part << broadcast(tirx.const(bits * place, "int32"), lanes)
@@ -201,86 +196,11 @@ class Arithmetic:
         assert word is not None
         return word
 
-    @property
-    def _function(self) -> str:
-        """The name of the instruction's wrapper function."""
-        return f"relaxpy_{'pairs' if self.pairs else 'dot'}{self.group}_x{self.lanes}"
-
-    def definition(self) -> str:
-        """The wrapper in LLVM IR; words are integers in its interface."""
-        bits, lanes = 32 * self.lanes, self.lanes
-        if self.pairs:
-            return self._pairs()
-        if self.group == 2:
-            total, factors = f"<{lanes} x float>", f"<{lanes * 2} x bfloat>"
-            name = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
-        else:
-            total, factors = f"<{lanes} x i32>", f"<{lanes * 4} x i8>"
-            name = f"llvm.x86.avx512.vpdpbusd.{bits}"
-        words = f"<{lanes} x i32>"
-        return (
-            f"declare {total} @{name}({total}, {factors}, {factors})\n"
-            f"define {total} @{self._function}({total} %sum, {words} %a, {words} %b)"
-            " alwaysinline nounwind readnone {\n"
-            f"  %left = bitcast {words} %a to {factors}\n"
-            f"  %right = bitcast {words} %b to {factors}\n"
-            f"  %result = call {total} @{name}({total} %sum, {factors} %left, {factors} %right)\n"
-            f"  ret {total} %result\n}}\n"
-        )
-
-    def _pairs(self) -> str:
-        lanes = self.lanes
-        words, pairs = f"<{lanes} x i32>", f"<{lanes * 2} x i16>"
-        name = f"llvm.x86.{_PAIRS[lanes][1]}"
-        return (
-            f"declare {words} @{name}({pairs}, {pairs})\n"
-            f"define {words} @{self._function}({words} %sum, {words} %a, {words} %b)"
-            " alwaysinline nounwind readnone {\n"
-            f"  %left = bitcast {words} %a to {pairs}\n"
-            f"  %right = bitcast {words} %b to {pairs}\n"
-            f"  %both = call {words} @{name}({pairs} %left, {pairs} %right)\n"
-            f"  %result = add {words} %sum, %both\n"
-            f"  ret {words} %result\n}}\n"
-        )
-
-
-_SHORT = frozenset(("int8", "uint8", "int16"))
-"""Types whose values int16 has."""
-_PAIRS = {
-    4: ("sse2", "sse2.pmadd.wd"),
-    8: ("avx2", "avx2.pmadd.wd"),
-    16: ("avx512bw", "avx512.pmaddw.d.512"),
-}
-"""By the lanes of a vector: the feature that has `vpmaddwd` of it, and LLVM's name of that."""
-_BYTES = (("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"))
-
-
-_SLOW_BFLOAT16 = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d")
-"""Processors that start one `vdpbf16ps` every two cycles, and two fp32 multiply-adds every cycle: measured on Emerald
-Rapids, 89 GFLOP/s against 182 on one core; the others have the same vector units."""
-
-
-def _has_bfloat16(target: CpuTarget) -> bool:
-    """Does the target have dot products of bfloat16 that are faster than multiply-adds of float32?"""
-    fast = target.mcpu not in _SLOW_BFLOAT16
-    return target.has("avx512bf16") and target.vector_bits == 512 and fast
-
 
 def multiplies_bfloat16(target: CpuTarget) -> bool:
     """Does the target multiply factors of bfloat16 faster than those of float32, by tiles or in vectors?"""
     tiles = Tiles.of("bfloat16", "bfloat16", "float32", target)
-    return tiles is not None or _has_bfloat16(target)
-
-
-def _has_pairs(target: CpuTarget) -> bool:
-    feature, _ = _PAIRS.get(target.lanes(), ("", ""))
-    return target.arch == "x86_64" and (feature == "sse2" or target.has(feature))
-
-
-def _has_bytes(target: CpuTarget) -> bool:
-    if target.vector_bits == 512:
-        return target.has("avx512vnni")
-    return target.vector_bits == 256 and target.has("avxvnni")
+    return tiles is not None or dot_of("bfloat16", "bfloat16", "float32", target) is not None
 
 
 def _converted(factors: Expr, total: str) -> Expr:

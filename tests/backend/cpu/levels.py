@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.dot import Dot
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.runtime.host import features
 from relaxpy.runtime.host.features import host_features
@@ -96,17 +96,17 @@ def running(level: Level, optimised: bool = FULL) -> Iterator[CpuTarget]:
     if emulated & _DOTS.keys():
         fields = {name: getattr(target, name) for name in _FIELDS}
         target = _WithoutDots(**fields, missing=tuple(sorted(emulated & _DOTS.keys())))
-    here, definition = features.host_features, Arithmetic.definition
+    here, definition = features.host_features, Dot.definition
     try:
         features.host_features = lambda: host_features() | emulated  # pyright: ignore[reportAttributeAccessIssue]
-        Arithmetic.definition = lambda self: _dots(definition(self), emulated)
+        Dot.definition = lambda self, lanes: _dots(definition(self, lanes), emulated)
         if emulated & _TILES:
             with emulated_tiles():
                 yield target
         else:
             yield target
     finally:
-        features.host_features, Arithmetic.definition = here, definition
+        features.host_features, Dot.definition = here, definition
 
 
 _FIELDS = ("kind", "mcpu", "features", "triple", "opt_level", "others")
