@@ -198,8 +198,8 @@ LEAST = 64
 
 
 def _is_less(read: Sequence[object], written: Sequence[object]) -> bool:
-    """Do the tensors read have clearly fewer bytes than those written: for all sizes, 0 among them, or for all that are
-    not small, as ten codes in each of k // 10 + 1 words?"""
+    """Whether a program decompresses: it is proved that it reads at most three quarters of the bytes that it writes,
+    for all sizes, or for those from `LEAST` on. (Ten codes a word are k // 10 + 1 words, no gain where k is small.)"""
     less, more = _bytes(read), _bytes(written)
     if less is None or more is None:
         return False

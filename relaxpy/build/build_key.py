@@ -77,6 +77,11 @@ class _Spelling:
                 told += 1
         return "\n".join(lines)
 
+    @property
+    def has_numbered(self) -> bool:
+        """Were there variables or symbols, whose numbers depend on what came before?"""
+        return bool(self._numbers)
+
     def text(self, value: object) -> str:
         """The text of a value."""
         kind = type(value)
@@ -94,8 +99,14 @@ class _Spelling:
         fields = _fields(type(value), self.packages)
         if fields is None:
             raise _Unknown(type(value).__qualname__)
-        name, names = fields
-        return f"{name}({','.join([self.text(getattr(value, each)) for each in names])})"
+        name, names, defaults = fields
+        parts: list[str] = []
+        for each in names:
+            item = getattr(value, each)
+            default = defaults.get(each)
+            is_default = default is not None and item is default[0]
+            parts.append(default[1] if is_default else self.text(item))
+        return f"{name}({','.join(parts)})"
 
     def _shared(self, value: Annotation | Dim) -> str:
         found = self._texts.get(id(value))
@@ -177,14 +188,32 @@ _SPELLINGS: dict[type[Any], Callable[[_Spelling, Any], str]] = {
 
 
 @cache
-def _fields(kind: type[Any], packages: frozenset[str]) -> tuple[str, tuple[str, ...]] | None:
-    """The name of a dataclass and the names of its fields, if it is defined in one of these packages. None for other
-    classes, whose behaviour their fields do not determine."""
+def _fields(
+    kind: type[Any], packages: frozenset[str]
+) -> tuple[str, tuple[str, ...], dict[str, tuple[object, str]]] | None:
+    """The name of a dataclass, the names of its fields, and of those whose default is a tuple, the default with its
+    text: tables of rules, as `SimplifyExpr` has, are spelled once a process. None for classes that are not defined in
+    one of these packages: their fields do not determine what they do."""
     own = kind.__module__.partition(".")[0] in packages
     if not own or not dataclasses.is_dataclass(kind):
         return None
-    names = tuple(field.name for field in dataclasses.fields(kind))
-    return f"{kind.__module__}.{kind.__qualname__}", names
+    fields = dataclasses.fields(kind)
+    defaults = {
+        field.name: (field.default, text)
+        for field in fields
+        if type(field.default) is tuple and (text := _constant_text(field.default)) is not None
+    }
+    return f"{kind.__module__}.{kind.__qualname__}", tuple(f.name for f in fields), defaults
+
+
+def _constant_text(value: tuple[object, ...]) -> str | None:
+    """The text of a tuple of plain values; None if it has objects, whose text depends on what came before."""
+    spelling = _Spelling(0, frozenset())
+    try:
+        text = spelling.text(value)
+    except _Unknown:
+        return None
+    return None if spelling.arrays or spelling.has_numbered else text
 
 
 def _array_digest(array: np.ndarray[Any, Any]) -> bytes:

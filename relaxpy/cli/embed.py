@@ -323,7 +323,8 @@ def write(path: Path, texts: Sequence[str], vectors: np.ndarray, pictures: int =
 
 
 def rows(texts: Sequence[str], vectors: np.ndarray, pictures: int = 0) -> list[dict[str, Any]]:
-    """Sentences and vectors as JSON data, of which the first are so many pictures. Nine digits determine a float32."""
+    """JSON data of each picture or sentence with its vector; the first `pictures` of `texts` are names of pictures.
+    Numbers have nine digits, which determine a float32."""
     return [
         {
             "image" if k < pictures else "sentence": text,

@@ -80,8 +80,8 @@ def plan(
         if bounds or sizes or params is not None or svg is not None or tensors:
             raise UsageError(
                 "plan-sizes",
-                "the options of a program are given with a language model",
-                help="a model has --context, --batch, --bits, --dtype and --cache-dtype",
+                f"{file} is a language model, and --bound, --size, --params, --svg and --tensors are for programs",
+                help="leave them out; a language model takes --context, --batch, --bits, --dtype and --cache-dtype",
             )
         plan_model(file, context, batch or 1, target, as_json, **scheme)
         return

@@ -133,7 +133,8 @@ def _row(bar: Bar, scale: _Scale) -> str:
 
 
 def call_chart(flow: Flow, links: Links, id: str) -> str:
-    """The time, or what stands for it, of a call by kernel; a kernel unfolds into its operators and its launches."""
+    """Bars of the kernels of a call, as long as their times; a kernel unfolds into its operators and its launches. The
+    times are measured, estimated from bytes and operations, or, where sizes are unknown, one unit a launch."""
     basis = {
         MEASURED: f"Measured: a call takes {duration(flow.total)}.",
         ESTIMATED: "Not a time: estimated from the bytes that each launch must move and its floating-point operations, "

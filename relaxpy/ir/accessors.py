@@ -51,7 +51,7 @@ def tensor_of(var: Var) -> TensorType:
 
 
 def known_dims(annotation: object) -> tuple[Dim, ...]:
-    """The dimensions of a tensor or shape that has them.
+    """The dimensions in the annotation of a tensor or shape that has them: `known_dims(x.annotation)`.
 
     Raises: UnexpectedNode if it is none, or if its dimensions are unknown.
     """
@@ -63,7 +63,7 @@ def known_dims(annotation: object) -> tuple[Dim, ...]:
 
 
 def known_dtype(annotation: Annotation) -> DType:
-    """The dtype of a tensor that has one.
+    """The dtype in the annotation of a tensor that has one: `known_dtype(x.annotation)`.
 
     Raises: UnexpectedNode if it is none, or if its dtype is unknown.
     """

@@ -349,8 +349,8 @@ def map_leaves(annotation: Any, new: Mapping[Annotation, Annotation]) -> Any:
 
 
 class UsedVars(Visitor):
-    """`used_vars` for many expressions. Every branch and function is traversed once, at any depth, as long as it
-    lives."""
+    """`used_vars` for many expressions. What a branch or a function uses is cached while that node is alive, so that
+    nested ones are traversed once."""
 
     _bodies: ClassVar[WeakKeyDictionary[SeqExpr, tuple[Var, ...]]] = WeakKeyDictionary()
 

@@ -351,7 +351,8 @@ class LanguageModel:
         return number
 
     def step(self, number: int, most: int) -> list[Piece]:
-        """Compute a step of a request, of at most so many tokens of its prompt. Returns what is new of its text."""
+        """Run one step of the engine for request `number` alone, with at most `most` tokens of its prompt. Returns the
+        tokens that it added."""
         with self._lock:
             self._free()
             return self._engine.step_of(number, most)

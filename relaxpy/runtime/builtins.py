@@ -89,10 +89,11 @@ def reshape(tensor: Tensor, shape: Shape) -> Tensor:
     Raises: RuntimeCheckError (`shape-value`) if the number of items differs.
     """
     out = tensor.copy()
-    if math.prod(shape) != tensor.size:
+    if (size := math.prod(shape)) != tensor.size:
         raise RuntimeCheckError(
             "shape-value",
-            f"shape {list(tensor.shape)} has {tensor.size} elements, shape {list(shape)} has another number",
+            f"a tensor of shape {list(tensor.shape)} has {tensor.size} elements, "
+            f"and the new shape {list(shape)} has {size}",
         )
     return tensor_at(out.pointer, tuple(shape), out.dtype, out.owner)
 

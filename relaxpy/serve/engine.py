@@ -116,10 +116,11 @@ class Engine:
         source_pages: int = 0,
         picture_bytes: int = STORED,
     ) -> None:
-        """`target` is the time between tokens that prompts leave to others, in seconds, `chunk` the most tokens of
-        prompts in a step. `matcher` makes the matcher of a grammar. `source_pages` are those of the outputs of an
-        encoder, if the model has one. `picture_bytes` are the most of what a tower has made of pictures that are
-        kept."""
+        """`pages` is the size of the cache of keys and values. `target` is the latency between tokens, in seconds, that
+        chunks of prompts in the same step must keep for texts that are running; `chunk` is the most tokens of prompts
+        in a step. `drafts` is whether tokens are drafted by prompt lookup. `matcher` compiles the text of a grammar.
+        `source_pages` are for the outputs of an encoder, `picture_bytes` for cached embeddings of pictures, if the
+        model has such."""
         self.model = model
         self.book = PageBook(pages, model.page_size, model.windows)
         shape = model.source
@@ -151,7 +152,7 @@ class Engine:
         vocab = self.model.vocab_size
         if wrong := [token for token in request.prompt if not 0 <= token < vocab]:
             raise UsageError(
-                "bad-prompt", f"token {wrong[0]} is none of the model's, which has {vocab}"
+                "bad-prompt", f"token {wrong[0]} is none of the model's, which are 0 to {vocab - 1}"
             )
         if not NONE <= request.adapter < self.model.adapters:
             raise UsageError("bad-prompt", f"the engine has no adapter {request.adapter}")
@@ -159,7 +160,8 @@ class Engine:
             if not (0 <= place < len(request.prompt) and 0 <= token < vocab):
                 raise UsageError(
                     "bad-prompt",
-                    f"a probe names place {place} and token {token}: there is no such one",
+                    f"a probe asks for token {token} at position {place}: positions are 0 to "
+                    f"{len(request.prompt) - 1}, tokens 0 to {vocab - 1}",
                 )
         request.sampling.check_vocabulary(vocab)
         matcher = None

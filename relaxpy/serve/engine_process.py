@@ -27,8 +27,9 @@ from relaxpy.serve.scheduler import Limits
 def decoder_engine(
     *, tokenizer: str = "", ends: tuple[int, ...] = (), **options: Any
 ) -> tuple[Engine, dict[str, Any]]:
-    """An engine for a checkpoint, and the facts of it. `options` are those of `EngineSettings`; `tokenizer` is the text
-    of `tokenizer.json`, for grammars, after which one of the tokens `ends` comes.
+    """The engine of a checkpoint, and its facts as JSON data, for the process that started this one. `options` are the
+    fields of `EngineSettings`. Grammars need `tokenizer`, the text of `tokenizer.json`, and `ends`: the tokens of which
+    one follows a complete text.
 
     Raises: UsageError like `relaxpy.models.loaded.load_decoder`.
     """

@@ -562,7 +562,8 @@ class Scheduler:
         return tuple(self.drafter(text, most)) if most > 0 else ()
 
     def _preempt(self, text: Text) -> None:
-        """Take a text's pages, and those of the beams of its search; it waits again."""
+        """Preempt a text: it gives its pages back, waits again, and is computed anew. With it go all beams of its
+        search."""
         for each in _together(text):
             self._stop(each)
             insort(self.waiting, each, key=_order)

@@ -40,8 +40,8 @@ class BodyReader:
     """Reads the bodies of a server."""
 
     def __init__(self, most: int, seconds: float, held: int = _HELD) -> None:
-        """A body has at most so many bytes, and arrives within so many seconds; `held` of the largest ones are held at
-        a time."""
+        """`most` is the limit of a body in bytes, `seconds` the time in which it must arrive. Bodies that are not
+        parsed yet may take `held` times `most` bytes together."""
         self.most, self.seconds, self._most_held = most, seconds, held * most
         self._held = 0
         """The bytes that have arrived of bodies that are not parsed yet."""

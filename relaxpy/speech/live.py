@@ -100,7 +100,11 @@ class LiveTranscriber:
         several, as after a delay, are heard together. Raises: UsageError (`bad-sound`; `bad-arguments` after the
         end)."""
         if self._is_over:
-            raise UsageError("bad-arguments", "the end was told: begin anew, by live()")
+            raise UsageError(
+                "bad-arguments",
+                "finish() has ended this recording: it takes no more samples",
+                help="begin another with live()",
+            )
         self._waiting = np.concatenate([self._waiting, checked(samples)])
         return self._heard(self._step)
 

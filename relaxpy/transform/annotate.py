@@ -281,15 +281,16 @@ class Annotator(Rebuilder):
             if layer not in self.layers:
                 raise UsageError(
                     "quantization",
-                    f"there are scales for {name} of {layer}, and no such layer",
-                    help="calibrate the module that is annotated",
+                    f"there are scales for {name} of the layer {layer!r}, which the module does not have",
+                    help=did_you_mean(layer, self.layers)
+                    or "calibrate the module that you annotate",
                 )
         for layer in (*self.step.smooth, *self.step.shifts):
             if layer not in self.layers:
                 raise UsageError(
                     "quantization",
-                    f"there are corrections for {layer}, and no such layer",
-                    help="measure the module that is annotated",
+                    f"there are corrections for the layer {layer!r}, which the module does not have",
+                    help=did_you_mean(layer, self.layers) or "measure the module that you annotate",
                 )
 
     def refusal(self, op: Op, given: Mapping[str, Expr], pairs: Pairs, layer: str) -> str:

@@ -19,7 +19,7 @@ from relaxpy.ir import IRModule
 from relaxpy.ir.expr import Constant
 from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
-from relaxpy.transform import FuseOps
+from relaxpy.transform import FuseOps, SimplifyExpr
 from relaxpy.transform.base import module_pass
 
 PROGRAM = """
@@ -171,6 +171,14 @@ class _Holder:
 )
 def test_what_cannot_be_told_has_no_key(value: Any) -> None:
     assert key(1, value) is None
+
+
+def test_a_table_that_is_a_default_is_like_any_other() -> None:
+    """The text of a default is kept: a copy of it has the same key, one formula less another."""
+    formulas = SimplifyExpr().formulas
+    copied = tuple((str(a), str(b), str(c)) for a, b, c in formulas)
+    assert copied is not formulas
+    assert key(SimplifyExpr()) == key(SimplifyExpr(copied)) != key(SimplifyExpr(formulas[1:]))
 
 
 def test_large_arrays_have_no_key() -> None:

@@ -303,7 +303,7 @@ def test_probes() -> None:
     own.submit(read)
     assert [len(piece.probes) for piece in own.step()] == [1]
     for wrong in ((7, 0), (-1, 0), (0, 4)):
-        with pytest.raises(UsageError, match="a probe names"):
+        with pytest.raises(UsageError, match="a probe asks for"):
             own.submit(request(2, [1] * 7, features(1), probes=(wrong,)))
 
 

@@ -94,5 +94,5 @@ def test_mistakes(digits: Transcriber) -> None:
     with pytest.raises(UsageError, match="one channel"):
         live.feed(np.zeros((2, 5), np.float32))
     live.finish()
-    with pytest.raises(UsageError, match="begin anew"):
+    with pytest.raises(UsageError, match="has ended this recording"):
         live.feed(np.zeros(5, np.float32))

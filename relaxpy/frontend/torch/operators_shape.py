@@ -158,8 +158,8 @@ def getitem(at: Site, values: Any, index: int) -> Any:
 
 @operator("arange.start_step")
 def arange(at: Site, start: Any, end: Any, step: Any, *rest: Any) -> Any:
-    """Integers of floats begin and step at the floats cut off; how many there are, the floats say, or a step that is a
-    size."""
+    """`arange` of an integer dtype with float arguments is torch's: their number is computed from the floats, their
+    values from start and step truncated to integers. Also for a step that is a size."""
     start, end, step = given = tuple(
         int(each) if isinstance(each, bool) else each for each in (start, end, step)
     )

@@ -53,7 +53,8 @@ def schedule_elementwise(func: PrimFunc, target: CpuTarget) -> Arrangement | Non
 
 
 def write_elementwise(writer: StageWriter, stage: Stage) -> None:
-    """Write an element-wise stage by itself, with its outer loops parallel."""
+    """Write an element-wise stage by itself, with its outer loops parallel. It may store past the caches: the caller
+    passes the finished body through `with_streams`."""
     p = writer.program
     shared = writer.shared
     stage = collapse(p, as_bits(p, stage, shared), (), shared)
