@@ -301,6 +301,7 @@ class Decoder(nn.Module):
         embeds: nn.Tensor | None = None,
         sources: nn.Tensor | None = None,
         turns: nn.Tensor | None = None,
+        lasts: nn.Tensor | None = None,
     ) -> nn.Tensor:
         """Process tokens of several sequences: `tokens` and `positions` (tokens,) of which those from starts[s] up to
         starts[s + 1] are the last ones of sequence s, whose pages in group g are tables[g, s] and which has lengths[s]
@@ -312,7 +313,9 @@ class Decoder(nn.Module):
 
         If the model sees pictures (`config.vision`), `sources` (tokens,) say which row of `embeds` (embedded, hidden)
         float32 stands for each token, -1 for its embedding in the table. A text alone has no rows. If tokens have
-        several rotary positions (`config.vision.sections`), they are `turns` (positions of a token, tokens)."""
+        several rotary positions (`config.vision.sections`), they are `turns` (positions of a token, tokens).
+        If those of a picture read each other (`config.vision.spans`), `lasts` (tokens,) are the last places that tokens
+        attend to, if they are after their own; a picture's tokens are in one call."""
         config, count = self.config, tokens.shape[0]
         of_layers = [
             None if config.learned_positions else config.served_rope_of(i)
@@ -329,7 +332,7 @@ class Decoder(nn.Module):
         if config.check_inputs:
             positions = op.check_range(positions, config.max_position_embeddings, "positions")
         batches = [
-            nn.PagedBatch(positions, starts, op.squeeze(each, 0), lengths, config.page_size)
+            nn.PagedBatch(positions, starts, op.squeeze(each, 0), lengths, config.page_size, lasts)
             for each in (op.split(tables, len(windows), axis=0) if len(windows) > 1 else [tables])
         ]
         if ids is not None:

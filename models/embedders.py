@@ -19,10 +19,20 @@ def load_embedder(
     installed model of sentences. `options` are those of `from_checkpoint`. Raises: UsageError."""
     if place is not None:
         place = local_checkpoint(place)
-        if (config_of(place) or {}).get("model_type") in FAMILIES:
+        kind = (config_of(place) or {}).get("model_type")
+        if kind in FAMILIES or _talks(kind):  # of which it says what they do
             from relaxpy.models.picture_embedding import PictureEmbedder
 
             return PictureEmbedder.from_checkpoint(place, pooling=pooling, **options)
     if pooling is not None:
         raise UsageError("bad-arguments", "pooling is for models of pictures without texts")
     return SentenceEmbedder.from_checkpoint(place, **options)
+
+
+def _talks(kind: Any) -> bool:
+    """Is it a type of models that talk about pictures?"""
+    if kind in (None, "bert"):
+        return False
+    from relaxpy.models.families import SEEING  # loads all families
+
+    return kind in SEEING

@@ -18,6 +18,7 @@ from relaxpy.models.decoder_config import DecoderConfig
 from relaxpy.models.dinov2 import Dinov2Config
 from relaxpy.models.encoder_decoder import EncoderDecoderConfig
 from relaxpy.models.gemma import Gemma2Config, Gemma3Config, GemmaConfig
+from relaxpy.models.gemma3 import Gemma3VisionConfig
 from relaxpy.models.gpt2 import GPT2Config
 from relaxpy.models.gpt_neox import GPTNeoXConfig
 from relaxpy.models.gpt_oss import GptOssConfig
@@ -52,7 +53,8 @@ FAMILIES: dict[str, type[DecoderConfig]] = {
 }  # fmt: skip
 """The decoders."""
 SEEING: dict[str, type[SeeingConfig]] = {
-    each.model_type: each for each in (LlavaConfig, Qwen2VLConfig, Qwen25VLConfig)
+    each.model_type: each
+    for each in (LlavaConfig, Qwen2VLConfig, Qwen25VLConfig, Gemma3VisionConfig)
 }
 """Decoders that see pictures: what reads their configurations, which are those of a decoder of any family."""
 SEQ2SEQ: dict[str, type[EncoderDecoderConfig]] = {

@@ -46,12 +46,12 @@ _CLIP = {
     "num_attention_heads": 16, "image_size": 336, "patch_size": 14,
 }  # fmt: skip
 """The same of a `vision_config` that is left out."""
-_PROJECTOR = "multi_modal_projector"
+PROJECTOR = "multi_modal_projector"
 
 
 @dataclass(frozen=True)
-class LlavaVision(VisionConfig):
-    """The tower and the projector of a LLaVA."""
+class TowerVision(VisionConfig):
+    """A tower of a family that stands alone, too, and a projector of its states."""
 
     family: type[PictureModelConfig]
     """Of the tower."""
@@ -59,6 +59,52 @@ class LlavaVision(VisionConfig):
     """With the layers that are computed."""
     layers: int
     """All layers of the tower in the checkpoint."""
+
+    has_norm: ClassVar[bool] = False
+    """Whether states are read after the tower's last norm."""
+
+    def projector(self) -> dict[str, Source]:
+        """The checkpoint tensor of each parameter of the projector."""
+        raise NotImplementedError
+
+    def spec(self) -> dict[str, Any]:
+        """One picture (1, 3, height, width), of the size that the tower's positions are of."""
+        return {"pixels": nn.spec.Tensor((1, 3, *self.tower.image_size), "float32")}
+
+    def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
+        """See `VisionConfig.sources_in`."""
+        tower: dict[str, Source] = {}
+        left = ("head.",) if self.has_norm else ("norm.", "head.")
+        for own, source in self.family(self.tower, pooling="norm").sources().items():
+            part, _, rest = own.partition(".")
+            if part == "pictures" and not rest.startswith(left):
+                tower[rest if rest.startswith("norm.") else f"tower.{rest}"] = source
+        layouts = [
+            {own: renamed(source, place) for own, source in tower.items()}
+            | {own: renamed(source, lambda n, lead=lead: lead + n) for own, source in self.projector().items()}
+            for place, lead in product(_tower_places(), _LEADS)
+        ]  # fmt: skip
+        return best_layout(layouts, names)
+
+    def unused(self) -> Collection[str]:
+        """The last layers, of which no state is read, and what makes one vector of a picture."""
+        whole = replace(self.tower, num_hidden_layers=self.layers)
+        config = self.family(whole, pooling="norm")
+        computed = {
+            source.name for source in self.family(self.tower, pooling="norm").sources().values()
+        }
+        lasts = {source.name for source in config.sources().values()} - computed
+        if not self.has_norm:
+            lasts |= {f"vision_model.post_layernorm.{kind}" for kind in ("weight", "bias")}
+        lasts |= {*config.unused()} | {*_HEAD}
+        found = {name for name in lasts if name.startswith("vision_model.")}
+        return {place(name) for name in found for place in _tower_places()}
+
+
+@dataclass(frozen=True)
+class LlavaVision(TowerVision):
+    """The tower and the projector of a LLaVA."""
+
     drops_first: bool
     """Whether the first position, which stands for the whole picture, has no row."""
     projector_act: str = "gelu"
@@ -81,38 +127,10 @@ class LlavaVision(VisionConfig):
         """See `VisionConfig.module`."""
         return LlavaEyes(self, config.hidden_size)
 
-    def spec(self) -> dict[str, Any]:
-        """One picture (1, 3, height, width), of the size that the tower's positions are of."""
-        return {"pixels": nn.spec.Tensor((1, 3, *self.tower.image_size), "float32")}
-
-    def sources_in(self, names: Iterable[str]) -> dict[str, Source]:
-        """See `VisionConfig.sources_in`."""
-        tower: dict[str, Source] = {}
-        for own, source in self.family(self.tower, pooling="norm").sources().items():
-            part, _, rest = own.partition(".")
-            if part == "pictures" and not rest.startswith(("norm.", "head.")):
-                tower[f"tower.{rest}"] = source
-        projector = both("first", f"{_PROJECTOR}.linear_1", self.projector_bias)
-        projector |= both("second", f"{_PROJECTOR}.linear_2", self.projector_bias)
-        layouts = [
-            {own: renamed(source, place) for own, source in tower.items()}
-            | {own: renamed(source, lambda n, lead=lead: lead + n) for own, source in projector.items()}
-            for place, lead in product(_tower_places(), _LEADS)
-        ]  # fmt: skip
-        return best_layout(layouts, names)
-
-    def unused(self) -> Collection[str]:
-        """The last layers, of which no state is read, and what makes one vector of a picture."""
-        whole = replace(self.tower, num_hidden_layers=self.layers)
-        config = self.family(whole, pooling="norm")
-        computed = {
-            source.name for source in self.family(self.tower, pooling="norm").sources().values()
-        }
-        lasts = {source.name for source in config.sources().values()} - computed
-        lasts |= {f"vision_model.post_layernorm.{kind}" for kind in ("weight", "bias")}
-        lasts |= {*config.unused()} | {*_HEAD}
-        found = {name for name in lasts if name.startswith("vision_model.")}
-        return {place(name) for name in found for place in _tower_places()}
+    def projector(self) -> dict[str, Source]:
+        """See `TowerVision.projector`."""
+        found = both("first", f"{PROJECTOR}.linear_1", self.projector_bias)
+        return found | both("second", f"{PROJECTOR}.linear_2", self.projector_bias)
 
 
 class LlavaEyes(nn.Module):
@@ -174,7 +192,7 @@ def _vision(
     seen: Mapping[str, Any],
     config: DecoderConfig,
 ) -> LlavaVision:
-    tower = _tower(family, seen, config.dtype)
+    tower = tower_of(family, seen, config.dtype)
     layer = fields.get("vision_feature_layer", -2)
     layers = tower.num_hidden_layers
     if type(layer) is not int or not -layers - 1 <= layer <= layers:
@@ -209,7 +227,7 @@ def _vision(
     )
 
 
-def _tower(
+def tower_of(
     family: type[PictureModelConfig], seen: Mapping[str, Any], dtype: str
 ) -> PictureTowerConfig:
     """All layers of the tower."""

@@ -27,7 +27,7 @@ from relaxpy.checkpoints.tokenizer_file import read_tokenizer, unread_options
 from relaxpy.checkpoints.unread import warn_unread
 from relaxpy.errors import UsageError
 from relaxpy.models.checkpoint import CONFIG_FILE
-from relaxpy.models.families import PICTURES, family_of
+from relaxpy.models.families import PICTURES, SEEING, family_of
 from relaxpy.models.sentence_embedding import (
     BATCH_TOKENS,
     SentenceEmbedder,
@@ -115,7 +115,10 @@ class PictureEmbedder(SentenceEmbedder):
         check_precision(precision, PRECISIONS)
         fields = config_of(directory) or {}
         place = str(directory / CONFIG_FILE)
-        family = family_of(fields, PICTURES, place, "which reads no pictures", "bad-checkpoint")
+        lack = "which reads no pictures"
+        if fields.get("model_type") in SEEING:
+            lack = "which talks about pictures (relaxpy chat --image), and gives no vectors of them"
+        family = family_of(fields, PICTURES, place, lack, "bad-checkpoint")
         dtype = "bfloat16" if precision == "bfloat16" else "float32"
         config = family.from_dict(fields, dtype)
         if pooling is not None:

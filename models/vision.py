@@ -35,6 +35,11 @@ class VisionConfig(ABC):
         """How many pairs of a head each of several positions of a token rotates (M-RoPE); (): its place does."""
         return ()
 
+    @property
+    def spans(self) -> bool:
+        """Whether a picture's tokens attend to each other, also to later ones."""
+        return False
+
     @abstractmethod
     def module(self, config: DecoderConfig) -> nn.Module:
         """Tower and projector, for the decoder of this configuration. Called with the inputs of `spec` by name, they
@@ -56,6 +61,8 @@ class VisionConfig(ABC):
         }
         if self.sections:
             found["turns"] = nn.spec.Tensor((len(self.sections), "count"), "int64")
+        if self.spans:
+            found["lasts"] = nn.spec.Tensor(("count",), "int64")
         return found
 
     @property

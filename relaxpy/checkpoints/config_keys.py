@@ -150,6 +150,10 @@ READ: Mapping[str, frozenset[str]] = {
         # what the tower says, too
         "image_seq_length".split()
     ),
+    "gemma3": frozenset(
+        "text_config vision_config mm_tokens_per_image image_token_index boi_token_index eoi_token_index "
+        "image_token_id boi_token_id eoi_token_id tie_word_embeddings".split()
+    ),
     # older files have the fields of the decoder beside the others; of films
     "qwen2_vl": frozenset(
         f"{_DECODERS} {_QWEN} text_config vision_config image_token_id video_token_id vision_start_token_id "
@@ -193,6 +197,10 @@ PARTS: Mapping[str, Mapping[str, frozenset[str]]] = {
             "depth hidden_size hidden_act mlp_ratio num_heads in_channels in_chans patch_size "
             "spatial_patch_size spatial_merge_size temporal_patch_size rope_parameters".split()
         ),
+    },
+    "gemma3": {
+        "text_config": READ["gemma3_text"],
+        "vision_config": frozenset(f"{_PICTURES} vision_use_head projection_dim".split()),
     },
     "llava": {
         "text_config": READ["llama"] | READ["mistral"] | READ["qwen2"],

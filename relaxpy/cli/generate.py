@@ -78,10 +78,16 @@ def generate(
     check_images(model_place, images, mmproj)
     sampling = take_sampling(given)
     model = load_model(model_place, mmproj=mmproj, quiet=as_json, **given)
-    if images and model.eyes is not None:
-        prompt = with_placeholders(
-            model.tokenizer.decode([model.eyes.shape.token], special=True), prompt, len(images)
-        )
+    if model.eyes is not None:
+        mark = model.tokenizer.decode([model.eyes.shape.placeholder], special=True)
+        if images:
+            prompt = with_placeholders(mark, prompt, len(images))
+        elif mark in prompt:
+            raise UsageError(
+                "bad-prompt",
+                f"the prompt has {prompt.count(mark)} of {mark}, the place of a picture, and there is no picture",
+                help="relaxpy generate … --image PATH",
+            )
     pieces = model.generate(
         prompt, images=images, **sampling, stop_loops="max_tokens" not in sampling
     )

@@ -34,7 +34,7 @@ from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation import Generation
 from relaxpy.llm.generation_config import Recommended, recommended
 from relaxpy.llm.loops import LoopDetector
-from relaxpy.llm.pictures import Eyes, refused, taken
+from relaxpy.llm.pictures import Eyes, Seen, refused, taken
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.llm.written_text import WrittenText
@@ -189,7 +189,7 @@ class LanguageModel:
         stop_loops: bool = False,
         prefill: int = PREFILL,
         beams: Beams | None = None,
-        images: Sequence[PictureFile | Picture] = (),
+        images: Sequence[PictureFile | Picture | Seen] = (),
         **sampling: Unpack[SamplingOptions],
     ) -> Generation:
         """Continue a prompt, a text or tokens: an iterator of pieces of text, each given as soon as it is certain. A
@@ -311,7 +311,7 @@ class LanguageModel:
         given: dict[str, Any] = {"end_tokens": ends, "begins": True, "images": images, **options}
         return self.generate(prompt, **given)
 
-    def read_picture(self, picture: PictureFile, name: str = "") -> Picture:
+    def read_picture(self, picture: PictureFile, name: str = "") -> Picture | Seen:
         """A picture as the tower reads it; `name` is what errors call it. Raises: UsageError: `bad-picture`, and
         `bad-prompt` for a model that reads texts alone."""
         if self.eyes is None:
@@ -319,7 +319,7 @@ class LanguageModel:
         return self.eyes.read(picture, name)
 
     def _placed(
-        self, tokens: list[int], images: Sequence[PictureFile | Picture]
+        self, tokens: list[int], images: Sequence[PictureFile | Picture | Seen]
     ) -> tuple[list[int], tuple[Placed, ...]]:
         """A prompt with room for pictures, and where they are. A placeholder alone is a token as others are."""
         if not images:
@@ -327,10 +327,12 @@ class LanguageModel:
         if self.eyes is None:
             raise refused(self.name, len(images))
         found = [
-            each if isinstance(each, Picture) else self.read_picture(each, f"picture {number}")
+            each
+            if isinstance(each, Picture | Seen)
+            else self.read_picture(each, f"picture {number}")
             for number, each in enumerate(images, 1)
         ]
-        return self.eyes.placed(tokens, found)
+        return self.eyes.placed(tokens, found, self.tokenizer)
 
     def transcribe(self, *_: Any, **__: Any) -> NoReturn:
         """Raises: UsageError: the model reads text. That of a checkpoint of Whisper (`relaxpy.speech.Transcriber`)

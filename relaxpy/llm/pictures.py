@@ -2,18 +2,18 @@
 
     eyes = Eyes.from_checkpoint(folder, decoder.pictures)
     texts, found = taken(messages)                        # the pictures of a chat's messages, and messages without
-    tokens, placed = eyes.placed(tokens, [eyes.read(each.picture, each.name) for each in found])
+    tokens, placed = eyes.placed(tokens, [eyes.read(each.picture, each.name) for each in found], tokenizer)
 
 A prompt has a placeholder for each picture, which the chat template writes, or who continues a text. It stands for as
-many tokens as the picture has.
+many tokens as the picture has; of Gemma 3 also for what is before and after them, and for parts of the picture.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -24,11 +24,22 @@ from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.pictures import Picture, PictureShape, Placed
 
 if TYPE_CHECKING:
+    from relaxpy.llm.tokenizer import Tokenizer
     from relaxpy.vision.picture import Picture as PictureFile
     from relaxpy.vision.processor import PictureProcessor
 
-Reader = Callable[..., Picture]
-"""From a picture, what errors call it, and the most pixels (`most_pixels=`) to what the tower reads."""
+Piece: TypeAlias = "Picture | int | str"
+"""What comes in the place of a placeholder, in parts: what the tower reads, a token, or a text."""
+
+
+class Seen(NamedTuple):
+    """What a prompt has in the place of a placeholder, where it is more than what the tower reads."""
+
+    pieces: tuple[Piece, ...]
+
+
+Reader = Callable[..., "Picture | Seen"]
+"""From a picture, what errors call it, and the most pixels (`most_pixels=`) to what a prompt has of it."""
 
 
 class Given(NamedTuple):
@@ -62,19 +73,19 @@ class Eyes:
 
         return cls(shape, reader)
 
-    def read(self, picture: PictureFile, name: str = "", **limits: int) -> Picture:
-        """A picture, as `relaxpy.vision.read_picture` takes it, as the tower reads it. Raises: UsageError:
-        `bad-picture`, and those of the checkpoint's processor."""
+    def read(self, picture: PictureFile, name: str = "", **limits: int) -> Picture | Seen:
+        """A picture, as `relaxpy.vision.read_picture` takes it, as the tower reads it, and a prompt has it. Raises:
+        UsageError: `bad-picture`, and those of the checkpoint's processor."""
         if self._reader is None:
             self._reader = self._make()
         return self._reader(picture, name, **limits)
 
     def placed(
-        self, tokens: Sequence[int], pictures: Sequence[Picture]
+        self, tokens: Sequence[int], pictures: Sequence[Picture | Seen], tokenizer: Tokenizer
     ) -> tuple[list[int], tuple[Placed, ...]]:
         """The tokens of a prompt, in which each picture has as many placeholders as tokens, and where it is. Raises:
         UsageError (`bad-prompt`) if there are not as many placeholders as pictures."""
-        placeholder = self.shape.token
+        placeholder = self.shape.placeholder
         if (count := list(tokens).count(placeholder)) != len(pictures):
             raise UsageError(
                 "bad-prompt",
@@ -82,15 +93,48 @@ class Eyes:
                 help="a chat template for pictures writes a place for each; in a text, write the checkpoint's "
                 f"placeholder (token {placeholder}) where a picture is",
             )
-        found, placed, left = list[int](), list[Placed](), iter(pictures)
+        left, pieces = iter(pictures), list[Piece]()
         for token in tokens:
-            if token != placeholder:
-                found.append(token)
+            each = next(left) if token == placeholder else token
+            pieces += each.pieces if isinstance(each, Seen) else (each,)
+        found, placed = list[int](), list[Placed]()
+        for piece in _joined(pieces, tokenizer):
+            if isinstance(piece, int):
+                found.append(piece)
                 continue
-            picture = next(left)
-            placed.append(Placed(len(found), picture))
-            found += [placeholder] * picture.tokens
+            placed.append(Placed(len(found), piece))
+            found += [self.shape.token] * piece.tokens
         return found, tuple(placed)
+
+
+def _joined(pieces: Sequence[Piece], tokenizer: Tokenizer) -> Iterator[Picture | int]:
+    """Pieces without texts: those are tokens together with the text before and after them, as in a prompt that was
+    written at once, up to the next control token or picture."""
+    run = list[int | str]()
+    for piece in (*pieces, None):
+        if isinstance(piece, str) or (
+            isinstance(piece, int) and piece not in tokenizer.special_tokens
+        ):
+            run.append(piece)
+            continue
+        yield from _tokens_of(run, tokenizer)
+        run.clear()
+        if piece is not None:
+            yield piece
+
+
+def _tokens_of(run: Sequence[int | str], tokenizer: Tokenizer) -> Iterator[int]:
+    """The tokens of a text of which some is tokens already. What somebody wrote as a control token stays a text."""
+    if any(isinstance(each, str) for each in run):
+        own = [
+            each.encode() if isinstance(each, str) else tokenizer.token_bytes(each) for each in run
+        ]
+        found = tokenizer.encode(b"".join(own).decode("utf-8", "replace"), special=False)
+        if tokenizer.special_tokens.isdisjoint(found):
+            yield from found
+            return
+    for each in run:
+        yield from (tokenizer.encode(each, special=False) if isinstance(each, str) else (each,))
 
 
 def fixed_size(folder: Path, shape: PictureShape) -> Reader:
@@ -109,6 +153,17 @@ def of_projector(projector: Projector, shape: PictureShape) -> Reader:
 
 
 def _fixed(processor: PictureProcessor, folder: Path, shape: PictureShape) -> Reader:
+    _check_size(processor, folder, shape)
+
+    def read(picture: PictureFile, name: str = "", **limits: int) -> Picture:
+        pixels = processor(picture, name, **limits)
+        return Picture([pixels[np.newaxis]], shape.tokens)
+
+    return read
+
+
+def _check_size(processor: PictureProcessor, folder: Path, shape: PictureShape) -> None:
+    """Raises: UsageError (`bad-config`) for a processor that does not make what the tower reads."""
     if processor.result != shape.size:
         given, reads = (
             "sizes of their own" if size is None else f"the size {size[0]} × {size[1]}"
@@ -119,12 +174,6 @@ def _fixed(processor: PictureProcessor, folder: Path, shape: PictureShape) -> Re
             f"{folder}: pictures get {given}, and the model reads {reads}",
             help="check that preprocessor_config.json belongs to config.json",
         )
-
-    def read(picture: PictureFile, name: str = "", **limits: int) -> Picture:
-        pixels = processor(picture, name, **limits)
-        return Picture([pixels[np.newaxis]], shape.tokens)
-
-    return read
 
 
 def of_patches(folder: Path, shape: PictureShape) -> Reader:
@@ -145,10 +194,36 @@ def of_patches(folder: Path, shape: PictureShape) -> Reader:
     return read
 
 
+def of_views(folder: Path, shape: PictureShape) -> Reader:
+    """The reader of models that see a picture, and parts of a long one, each as a picture of one size: Gemma 3."""
+    from relaxpy.vision.several import PanAndScan
+
+    processor = PanAndScan.from_checkpoint(folder)
+    _check_size(processor.base, folder, shape)
+    assert shape.around is not None, "made so"
+    begin, end = shape.around
+
+    def read(picture: PictureFile, name: str = "", **limits: int) -> Seen:
+        first, *parts = (
+            Picture([each[np.newaxis]], shape.tokens) for each in processor(picture, name, **limits)
+        )
+        if not parts:
+            return Seen(("\n\n", begin, first, end, "\n\n"))
+        found: list[Piece] = ["Here is the original image \n\n", begin, first, end]
+        between = "\n\n and here are some crops to help you see better \n\n"
+        for part in parts:
+            found += [between, begin, part, end]
+            between = "\n\n \n\n"
+        return Seen((*found, "\n\n"))
+
+    return read
+
+
 READERS: Mapping[str, Callable[[Path, PictureShape], Reader]] = {
     "llava": fixed_size,
     "qwen2_vl": of_patches,
     "qwen2_5_vl": of_patches,
+    "gemma3": of_views,
 }
 """By `model_type`."""
 _KEYS = "image", "path"

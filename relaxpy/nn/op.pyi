@@ -2224,6 +2224,7 @@ class _nn:
         key_scales: TensorLike | None = None,
         value_scales: TensorLike | None = None,
         bias: TensorLike | None = None,
+        lasts: TensorLike | None = None,
         scale: float | None = None,
         causal: bool = True,
         window_size: int | None = None,
@@ -2236,8 +2237,10 @@ class _nn:
         in the pages already. Integer pages have `key_scales` and `value_scales` (pages, key heads, page size). `sinks`
         (heads,) is for each head a score more in the softmax, that of no key. `bias` (heads, reach) is added to causal
         scores by distance, as T5 has it (Raffel et al., 2019): its last column for a token's own key, each one before for
-        the key before, the first one for all that are further. The result is (tokens, heads, value width); a token in no
-        sequence gives 0, and every sequence's result is the same to the bit whatever the others are.
+        the key before, the first one for all that are further. `lasts` (tokens,) is for each token the last place of its
+        sequence that it attends to, if it is after its own, as those of a picture read each other: it does not fall from
+        one token of a sequence to the next. The result is (tokens, heads, value width); a token in no sequence gives 0, and
+        every sequence's result is the same to the bit whatever the others are.
 
         scale: Factor of the scores; None: 1 / sqrt(width).
 

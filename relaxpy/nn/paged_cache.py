@@ -38,7 +38,8 @@ Pages = tuple[Value, ...]
 class PagedBatch:
     """Which tokens of a step belong to which sequence, and where the pages of a group of layers are. `positions`
     (tokens,), `starts` (sequences + 1,), `tables` (sequences, width), `lengths` (sequences,), as `nn.paged_attention`
-    has them. Without positions the pages are only read."""
+    has them. Without positions the pages are only read. `lasts` (tokens,) are the last places that tokens attend to, if
+    they are after their own."""
 
     def __init__(
         self,
@@ -47,8 +48,10 @@ class PagedBatch:
         tables: Value,
         lengths: Value,
         page_size: int = PAGE_SIZE,
+        lasts: Value | None = None,
     ) -> None:
         self.starts, self.tables, self.lengths, self.page_size = starts, tables, lengths, page_size
+        self.lasts = lasts
         self.slots = None
         if positions is not None:
             self.slots = op.nn.page_slots(positions, starts, tables, page_size=page_size)
@@ -122,6 +125,8 @@ class PagedCache:
         batch, (keys, values, *scales) = self.batch, self.pages
         if scales:
             options["key_scales"], options["value_scales"] = scales
+        if batch.lasts is not None:
+            options["lasts"] = batch.lasts
         return op.nn.paged_attention(
             query, keys, values, batch.starts, batch.tables, batch.lengths, **options
         )

@@ -34,8 +34,10 @@ class PagedAttention(Op):
     in the pages already. Integer pages have `key_scales` and `value_scales` (pages, key heads, page size). `sinks`
     (heads,) is for each head a score more in the softmax, that of no key. `bias` (heads, reach) is added to causal
     scores by distance, as T5 has it (Raffel et al., 2019): its last column for a token's own key, each one before for
-    the key before, the first one for all that are further. The result is (tokens, heads, value width); a token in no
-    sequence gives 0, and every sequence's result is the same to the bit whatever the others are."""
+    the key before, the first one for all that are further. `lasts` (tokens,) is for each token the last place of its
+    sequence that it attends to, if it is after its own, as those of a picture read each other: it does not fall from
+    one token of a sequence to the next. The result is (tokens, heads, value width); a token in no sequence gives 0, and
+    every sequence's result is the same to the bit whatever the others are."""
 
     name = "nn.paged_attention"
     no_vjp = "it serves a cache: nn.attention has a rule"
@@ -54,6 +56,7 @@ class PagedAttention(Op):
         starts: KnownTensor, tables: KnownTensor, lengths: KnownTensor,
         sinks: KnownTensor | None = None, key_scales: KnownTensor | None = None,
         value_scales: KnownTensor | None = None, bias: KnownTensor | None = None,
+        lasts: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
         d.need_float(query, "query")
         ranks = {
@@ -67,6 +70,7 @@ class PagedAttention(Op):
             "key_scales": (key_scales, "pages, key heads, page size"),
             "value_scales": (value_scales, "pages, key heads, page size"),
             "bias": (bias, "heads, reach"),
+            "lasts": (lasts, "tokens"),
         }
         for name, (x, axes) in ranks.items():
             wanted = axes.count(",") + 1
@@ -100,6 +104,13 @@ class PagedAttention(Op):
                 d.same_dim(x.dims[axis], wanted, f"sizes of pages and {name} differ", arg=name)
         if bias is not None:
             self._check_bias(d, bias, heads)
+        if lasts is not None:
+            d.need_int(lasts, "lasts")
+            d.same_dim(lasts.dims[0], tokens, "numbers of tokens differ", arg="lasts")
+            d.require(
+                self.causal and bias is None,
+                "lasts are places after a token's own, of causal attention without a bias", arg="lasts",
+            )  # fmt: skip
         d.require(
             self.window_size is None or (self.window_size > 0 and self.causal),
             f"window_size must be positive, of causal attention; got {self.window_size}",
@@ -155,17 +166,18 @@ class PagedAttention(Op):
         self, out: KnownTensor, query: te.Tensor, key_pages: te.Tensor, value_pages: te.Tensor,
         starts: te.Tensor, tables: te.Tensor, lengths: te.Tensor, sinks: te.Tensor | None,
         key_scales: te.Tensor | None, value_scales: te.Tensor | None, bias: te.Tensor | None,
+        lasts: te.Tensor | None,
     ) -> te.Tensor:  # fmt: skip
         from relaxpy.tir.programs import paged_attention as program
 
         window, cap = self.window_size or 0, self.soft_cap or 0.0
         scoring = program.Scoring(
             self.scale, self.causal, window, cap, sinks is not None, key_scales is not None,
-            bias is not None,
+            bias is not None, lasts is not None,
         )  # fmt: skip
         operands = program.Operands(
             query, key_pages, value_pages, starts, tables, lengths, sinks, key_scales, value_scales,
-            bias,
+            bias, lasts,
         )  # fmt: skip
         size = te.dims(key_pages)[3]
         return program.paged_attention(scoring, operands, out.dims, size, out.dtype)
@@ -175,6 +187,7 @@ class PagedAttention(Op):
         starts: np.ndarray, tables: np.ndarray, lengths: np.ndarray,
         sinks: np.ndarray | None = None, key_scales: np.ndarray | None = None,
         value_scales: np.ndarray | None = None, bias: np.ndarray | None = None,
+        lasts: np.ndarray | None = None,
     ) -> np.ndarray:  # fmt: skip
         starts, tables = starts.astype(np.int64), tables.astype(np.int64)
         q = widened(query)
@@ -190,6 +203,8 @@ class PagedAttention(Op):
             for token in range(max(int(starts[s]), 0), min(int(starts[s + 1]), len(q))):
                 place = min(length - (int(starts[s + 1]) - token), length - 1)
                 low, high = 0, max(place + 1, 0) if self.causal else length
+                if lasts is not None and len(lasts):
+                    high = max(high, min(int(lasts[token]) + 1, length))
                 if self.window_size is not None:
                     low = max(place + 1 - self.window_size, 0)
                 if low >= high or not len(k):
@@ -255,6 +270,12 @@ class PagedAttention(Op):
         yield sample(
             cls(), q, *whole, *batch, (), *scales, rand(4, 99), dims=f"{quantised}, 4 r", atol=1e-5
         )
+        own = *batch, (), (), (), ()
+        lasts = np.array([2, -1, 2, 2, 0, 99], np.int32)
+        yield sample(cls(), q, k, v, *own, lasts, dims=f"{dims}, t", atol=1e-5)
+        narrow = cls(window_size=2)
+        many = (*batch, rand(4), *scales, (), lasts.astype(np.int64))
+        yield sample(narrow, q, *whole, *many, dims=f"{dims}, 4, n 2 4, n 2 4, t", atol=1e-5)
         yield wrong(cls(), q, k[:, :, :7], v, *batch, code="shape-mismatch", match="widths")
         yield wrong(cls(), q, k[:6], v, *batch, code="shape-mismatch", match="numbers of pages")
         yield wrong(cls(), q, k, v[:, :1], *batch, code="shape-mismatch", match="heads of key")
@@ -276,6 +297,12 @@ class PagedAttention(Op):
             cls(causal=False), q, k, v, *none, rand(4, 5), code="op-arguments", match="causal"
         )
         yield wrong(cls(soft_cap=2.0), q, k, v, *none, rand(4, 5), code="op-arguments", match="cap")
+        yield wrong(cls(), q, k, v, *own, lasts[1:], code="shape-mismatch", match="tokens")
+        yield wrong(cls(), q, k, v, *own, lasts[None], code="op-rank", match="lasts")
+        yield wrong(cls(), q, k, v, *own, rand(6), code="op-dtype", match="lasts")
+        yield wrong(cls(causal=False), q, k, v, *own, lasts, code="op-arguments", match="causal")
+        far = *own[:-1], rand(4, 3)
+        yield wrong(cls(), q, k, v, *far, lasts, code="op-arguments", match="without a bias")
         yield wrong(cls(window_size=0), q, k, v, *batch, code="op-arguments", match="window_size")
         yield wrong(cls(soft_cap=-1.0), q, k, v, *batch, code="op-arguments", match="soft_cap")
 

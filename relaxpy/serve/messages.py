@@ -39,10 +39,15 @@ HEADER = _LENGTH.size
 
 
 def frame(message: Mapping[str, Any]) -> bytes:
-    """A message with its length before it. Raises: ValueError for one that is too long."""
+    """A message with its length before it. Raises: UsageError (`bad-length`) for one that is too long, as a
+    request with many pictures may be."""
     data = json.dumps(message, separators=(",", ":")).encode()
     if len(data) > LONGEST:
-        raise ValueError(f"a message has at most {LONGEST} bytes, this one {len(data)}")
+        raise UsageError(
+            "bad-length",
+            f"a request is sent to its engine in at most {LONGEST >> 20} MiB, and this one has {len(data) >> 20} MiB",
+            help="send fewer pictures, or a shorter prompt",
+        )
     return _LENGTH.pack(len(data)) + data
 
 

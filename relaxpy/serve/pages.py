@@ -141,8 +141,8 @@ class Batch:
     """Of models with an encoder, the pages and lengths of the sequences' sources (`relaxpy.serve.sources`)."""
     pictures: tuple[np.ndarray, ...] | None = None
     """Of models that see pictures, the rows (embedded, hidden) float32 that stand for tokens of this step, and which of
-    them stands for each token (tokens,), -1 for none; where tokens have several rotary positions, these, too
-    (`relaxpy.serve.pictures`)."""
+    them stands for each token (tokens,), -1 for none; where tokens have several rotary positions, these, too,
+    and where those of a picture attend to each other, the last place of each (`relaxpy.serve.picture_rows`)."""
 
     @property
     def arguments(self) -> tuple[np.ndarray, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from relaxpy.serve.pages import NONE
-from relaxpy.serve.pictures import PictureShape, PictureStore, turns
+from relaxpy.serve.pictures import PictureShape, PictureStore, last_places, turns
 from relaxpy.serve.scheduler import Plan
 
 
 def picture_rows(plan: Plan, store: PictureStore, shape: PictureShape) -> tuple[np.ndarray, ...]:
     """The rows of pictures (rows, hidden) that stand for tokens of a step, and which of them stands for each token,
-    (tokens,) int32, -1 for none; and the rotary positions of the tokens, if they are not their places."""
+    (tokens,) int32, -1 for none; the rotary positions of the tokens, if they are not their places; and the last places
+    that they attend to, if those of a picture attend to each other."""
     sources = np.full(plan.tokens, NONE, np.int32)
     found, before, first = [np.zeros((0, shape.hidden), np.float32)], 0, 0
     for part in plan.parts:
@@ -24,10 +25,13 @@ def picture_rows(plan: Plan, store: PictureStore, shape: PictureShape) -> tuple[
             before += len(rows)
             found.append(rows)
         first += part.count + len(part.drafts)
-    if not shape.axes:
-        return np.concatenate(found), sources
-    turned = [
-        turns(part.text.request.pictures, part.start, part.count + len(part.drafts))
+    places = [
+        (part.text.request.pictures, part.start, part.count + len(part.drafts))
         for part in plan.parts
     ]
-    return np.concatenate(found), sources, np.concatenate(turned, axis=1)
+    given = [np.concatenate(found), sources]
+    if shape.axes:
+        given.append(np.concatenate([turns(*each) for each in places], axis=1))
+    if shape.spans:
+        given.append(np.concatenate([last_places(*each) for each in places]))
+    return tuple(given)

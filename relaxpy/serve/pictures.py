@@ -44,6 +44,16 @@ class PictureShape:
     """Rotary positions of a token; 0: its place is the one that it has."""
     window: int = 0
     """Tokens of the side of a window whose patches the tower reads together; 0: there are none."""
+    spans: bool = False
+    """Whether a picture's tokens attend to each other, also to later ones: they are computed in one step."""
+    around: tuple[int, int] | None = None
+    """The tokens before and after those of a picture, of which the first is what prompts have in its place; None: they
+    have `token` there."""
+
+    @property
+    def placeholder(self) -> int:
+        """The token that prompts have in the place of a picture."""
+        return self.token if self.around is None else self.around[0]
 
 
 def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:
@@ -51,8 +61,9 @@ def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:
     if fields is None:
         return None
     own = dict(fields)
-    size = own.pop("size")
-    return PictureShape(**own, size=None if size is None else (size[0], size[1]))
+    pairs = {name: own.pop(name) for name in ("size", "around")}
+    both = {name: None if pair is None else (pair[0], pair[1]) for name, pair in pairs.items()}
+    return PictureShape(**own, **both)
 
 
 class Picture:
@@ -148,6 +159,15 @@ def turns(placed: Sequence[Placed], start: int, count: int) -> np.ndarray:
         grown = picture.tokens - max(rows, columns)
         behind += grown
         found[:, max(end - start, 0) :] -= grown
+    return found
+
+
+def last_places(placed: Sequence[Placed], start: int, count: int) -> np.ndarray:
+    """The last places (count,) int64 that so many tokens of a text attend to, from a place on, where a picture's tokens
+    attend to each other."""
+    found = np.arange(start, start + count)
+    for each in within(placed, start, start + count):
+        found[max(each.start - start, 0) : each.end - start] = each.end - 1
     return found
 
 

@@ -24,7 +24,8 @@ token, so that none waits longer than for one input and a step; else with severa
 
 **Pictures.** The rows that a tower makes of a picture (`relaxpy.serve.pictures`) are needed when its tokens are
 computed. A step that comes to the tokens of a picture without rows begins with the tower, for one picture: the parts of
-prompts end before the next such one. So others wait no longer than for one picture and a step.
+prompts end before the next such one. So others wait no longer than for one picture and a step. Where a picture's tokens
+attend to each other, no part of a prompt ends within one: it may be longer for that.
 
 The first text in the order is never preempted, and alone it always fits, because a request that does not fit the whole
 cache is refused. So there is always progress.
@@ -212,8 +213,8 @@ class _Reach:
     """How far the parts of a step may come: up to a picture without rows, but for the first one, which the tower sees
     before."""
 
-    def __init__(self, store: PictureStore | None) -> None:
-        self.store, self.looks = store, list[Look]()
+    def __init__(self, store: PictureStore | None, has_spans: bool) -> None:
+        self.store, self.has_spans, self.looks = store, has_spans, list[Look]()
 
     def count(self, text: Text, start: int, count: int) -> int:
         """How many of so many tokens of a text, from a place on, can be computed."""
@@ -226,6 +227,13 @@ class _Reach:
             if self.looks:
                 return max(each.start - start, 0)
             self.looks.append(look)
+        return self._whole(text, start, count) if self.has_spans and count else count
+
+    def _whole(self, text: Text, start: int, count: int) -> int:
+        """The same without a part of a picture at its end, unless it begins with the picture."""
+        for each in within(text.request.pictures, start + count - 1, start + count):
+            if each.end > start + count:
+                return each.start - start if each.start > start else each.end - start
         return count
 
 
@@ -530,13 +538,14 @@ class Scheduler:
         chunk = self.chunk.tokens(writing > 0) if chunk is None else chunk
         each = self.limits.drafted // writing - 1 if drafts_allowed and writing else 0
         parts: list[Chunk] = []
-        scored, reach = self.scored, _Reach(self.store)
+        shape = self.pictures
+        scored, reach = self.scored, _Reach(self.store, shape is not None and shape.spans)
         for text, sequence, count in pending:
             start = len(text.tokens) - count
             if text.beams in behind and text.beams is not None and len(text.beams.texts) > 1:
                 # the last tokens of all beams come in one step
                 if (now := reach.count(text, start, min(count - 1, chunk))) > 0:
-                    chunk -= now
+                    chunk = max(chunk - now, 0)
                     parts.append(Chunk(text, sequence, now, False, (), start))
             elif count == 1:
                 if not reach.count(text, start, 1):
@@ -548,8 +557,8 @@ class Scheduler:
                 now = reach.count(text, start, now)
                 if not now:
                     continue
-                chunk -= now
-                scored -= now if text.is_scoring else 0
+                chunk = max(chunk - now, 0)
+                scored = max(scored - now, 0) if text.is_scoring else scored
                 parts.append(Chunk(text, sequence, now, now == count, (), start))
         return Plan(tuple(parts), encodes, tuple(reach.looks))
 

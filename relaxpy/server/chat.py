@@ -216,7 +216,7 @@ def _placed(
         )
     pixels = most_pixels(len(files))
     pictures = [model.eyes.read(each.data, each.place, most_pixels=pixels) for each in files]
-    return model.eyes.placed(tokens, pictures)
+    return model.eyes.placed(tokens, pictures, model.tokenizer)
 
 
 def _without_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ NUMPY = {
 }
 NAMES: dict[Any, Any] = {name: SymVar(name) for name in "tnbwc"}
 PAGES = 9
+OPTIONAL = "sinks", "key_scales", "value_scales", "bias", "lasts"
 
 
 PLAIN = PagedAttention()
@@ -44,6 +45,8 @@ class Case:
     sinks: bool = False
     reach: int = 0
     """Columns of the bias; 0: there is none."""
+    spans: bool = False
+    """Do tokens attend to places after their own?"""
 
     def shapes(self) -> dict[str, tuple[Sequence[Any], str]]:
         """The inputs."""
@@ -63,6 +66,8 @@ class Case:
             found |= {"key_scales": scales, "value_scales": scales}
         if self.reach:
             found["bias"] = ((self.heads, self.reach), "float32")
+        if self.spans:
+            found["lasts"] = (("t",), "int32")
         return found
 
     def program(self) -> PrimFunc:
@@ -72,7 +77,7 @@ class Case:
             for name, (shape, dtype) in self.shapes().items()
         }
         out: Any = TensorType((NAMES["t"], self.heads, self.column), self.dtype)
-        given = {name: x.get(name) for name in ("sinks", "key_scales", "value_scales", "bias")}
+        given = {name: x.get(name) for name in OPTIONAL}
         made = self.op.legalize(out, *list(x.values())[:6], **given)
         return PrimFunc.from_te(list(x.values()), [made])
 
@@ -83,9 +88,8 @@ class Case:
             f"{name}: R.Tensor({tuple(shape)!r}, {dtype!r})"
             for name, (shape, dtype) in shapes.items()
         )
-        optional = ("sinks", "key_scales", "value_scales", "bias")
-        last = max((n for n, name in enumerate(optional, 1) if name in shapes), default=0)
-        given = [*shapes][:6] + [name if name in shapes else "()" for name in optional[:last]]
+        last = max((n for n, name in enumerate(OPTIONAL, 1) if name in shapes), default=0)
+        given = [*shapes][:6] + [name if name in shapes else "()" for name in OPTIONAL[:last]]
         options = {
             "scale": op.scale,
             "causal": op.causal,
@@ -125,6 +129,14 @@ def main({params}):
         found["starts"] = np.cumsum([0, *new], dtype=np.int32)
         found["lengths"] = np.array(lengths, np.int32)
         found["tables"] = np.full((len(new), width), pages - 1, np.int32)
+        if self.spans:
+            # Every third run of up to 5 places is a span; the last tokens' one is longer than the sequence.
+            of_tokens = [
+                (place // 5 * 5 + 4 if place // 5 % 3 == 1 or place + 3 > length else -1)
+                for length, count in zip(lengths, new, strict=True)
+                for place in range(length - count, length)
+            ]
+            found["lasts"] = np.array(of_tokens, np.int32)
         free = list(rng.permutation(pages - 1))
         used = np.zeros((pages, self.size), bool)
         for s, length in enumerate(lengths):

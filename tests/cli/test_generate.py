@@ -242,3 +242,7 @@ def test_a_picture(tmp_path: Path) -> None:
         assert message in str(result.exception)
     result = run("<image> and <image>", "--image", picture)
     assert "2 places for pictures, and there are 1 pictures" in str(result.exception)
+    result = run("<image> What is it?")
+    assert "has 1 of <image>, the place of a picture, and there is no picture" in str(
+        result.exception
+    )

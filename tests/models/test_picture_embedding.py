@@ -178,3 +178,7 @@ def test_files_of_a_checkpoint(tmp_path: Path) -> None:
     config.write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(UsageError, match="'llama', which reads no pictures"):
         load(tmp_path)
+    config.write_text(json.dumps({"model_type": "llava"}))
+    for wrong in (load, load_embedder):
+        with pytest.raises(UsageError, match="'llava', which talks about pictures"):
+            wrong(tmp_path)

@@ -189,5 +189,6 @@ def test_messages_are_what_they_were() -> None:
         assert found.error.code == code
         assert found.error.message.startswith(text)
         assert found.error.help == getattr(error, "help", None)
-    with pytest.raises(ValueError, match="at most"):
+    with pytest.raises(UsageError, match="at most 64 MiB, and this one has 65 MiB") as caught:
         frame({"text": "x" * (65 << 20)})
+    assert caught.value.code == "bad-length"

@@ -42,6 +42,8 @@ class Scoring:
     """Are the pages integers, with a scale for each token and key head?"""
     has_bias: bool = False
     """Is a number added to a score by the distance of its key?"""
+    has_lasts: bool = False
+    """Do queries attend to keys after their own position, up to one that each has?"""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Operands:
     bias: Any = None
     """(heads, reach): the last column for a query's own key, each one before for the key before, the first one for all
     that are further."""
+    lasts: Any = None
+    """(tokens,): the last place that a query attends to, if it is after its own; those of a sequence do not fall."""
 
     @property
     def given(self) -> list[Any]:
@@ -173,7 +177,11 @@ class _Row:
         """The number of the sequence's tokens from this one on."""
         self.place = place = known(p, "place", _between(length - left, te.dim(-1), length - 1))
         self.own = own
-        self.high = known(p, "end", place + 1 if self.scoring.causal else length)
+        high = place + 1 if self.scoring.causal else length
+        if self.scoring.has_lasts:
+            last = scalar.minimum(self._integer(x.lasts, self.token), length - 1)
+            high = scalar.maximum(place, last) + 1
+        self.high = known(p, "end", high)
         self.low = te.dim(0)
         if self.scoring.window:
             start = place + 1 - te.dim(self.scoring.window)

@@ -45,18 +45,20 @@ def paged_attention_of(func: tirx.PrimFunc) -> PagedForm | None:
     rest = tuple(ranks[len(_RANKS) :])
     if tuple(ranks[: len(_RANKS)]) != _RANKS or len(out.shape) != 3:
         return None
-    has_sinks, is_quantised, has_bias = rest[:1] == (1,), 3 in rest, rest[-1:] == (2,)
+    is_integer = [DType(str(p.dtype)).is_int for p in given[len(_RANKS) :]]
+    has_lasts = is_integer[-1:] == [True]
+    has_sinks, is_quantised, has_bias = rest[:1] == (1,) and not is_integer[0], 3 in rest, 2 in rest
     if (
-        rest != (1,) * has_sinks + (3, 3) * is_quantised + (2,) * has_bias
+        rest
+        != (1,) * has_sinks + (3, 3) * is_quantised + (2,) * has_bias + (1,) * has_lasts
         or len(rows_of(func)) != 1
     ):
         return None
     left = iter(given[len(_RANKS) :])
-    others = [
-        next(left) if there else None for there in (has_sinks, is_quantised, is_quantised, has_bias)
-    ]
+    there = has_sinks, is_quantised, is_quantised, has_bias, has_lasts
+    others = [next(left) if each else None for each in there]
     operands = Operands(*given[: len(_RANKS)], *others)
-    for scoring in _candidates(func, (has_sinks, is_quantised, has_bias)):
+    for scoring in _candidates(func, (has_sinks, is_quantised, has_bias, has_lasts)):
         if tvm_ffi.structural_equal(
             _bare(func), _written(operands, scoring, str(out.dtype)), map_free_vars=True
         ):
@@ -82,8 +84,9 @@ def _written(operands: Operands, scoring: Scoring, dtype: str) -> tirx.PrimFunc:
     return _bare(PrimFunc.from_te(inputs, [out]).func)
 
 
-def _candidates(func: tirx.PrimFunc, operands: tuple[bool, bool, bool]) -> Iterator[Scoring]:
-    """The options that the numbers of a program allow, likely ones first. `operands`: has it sinks, scales, a bias?"""
+def _candidates(func: tirx.PrimFunc, operands: tuple[bool, bool, bool, bool]) -> Iterator[Scoring]:
+    """The options that the numbers of a program allow, likely ones first. `operands`: has it sinks, scales, a bias,
+    last places?"""
     floats: list[float] = []
     integers: set[int] = set()
     caps: list[float] = []

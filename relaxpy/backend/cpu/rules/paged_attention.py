@@ -142,6 +142,8 @@ class _Program:
         self.views = {b: p.flat_view(b) for b in (x.query, *integers, form.out)}
         if x.sinks is not None:
             self.views[x.sinks] = p.flat_view(x.sinks)
+        if x.lasts is not None:
+            self.views[x.lasts] = p.flat_view(x.lasts)
         self.keys = Numbers(p, x.key_pages, lanes, page)
         self.values = Numbers(p, x.value_pages, lanes, columns)
         self.products = self._products(target)
@@ -416,6 +418,9 @@ class _Program:
         low = int64(0)
         if scoring.window:
             low = p.let("low", tirx.Max(place + 1 - scoring.window, int64(0)))
+        if self.x.lasts is not None:
+            last = tirx.Min(self._integer(self.x.lasts, token), run.length - 1)
+            return low, p.let("high", tirx.Max(place, last) + 1)
         return low, p.let("high", place + 1) if scoring.causal else run.length
 
     # Blocks
@@ -433,7 +438,7 @@ class _Program:
 
         def first(key: Expr) -> Expr:
             """The first token that attends to a key of the block from a number on; the end if there is none."""
-            if not self.form.scoring.causal:
+            if not self.form.scoring.causal or self.x.lasts is not None:
                 return run.token
             found = tirx.Max(run.token, start + key - run.shift)
             return p.let("first_token", tirx.Min(found, end))

@@ -92,7 +92,8 @@ class _PagedAttention(AttentionTile[_Row]):
         for buffer in (form.x.query, form.x.key_pages, form.x.value_pages):
             self.reads(buffer)
         others = (form.x.starts, form.x.tables, form.x.lengths, form.out)
-        optional = (form.x.sinks, form.x.key_scales, form.x.value_scales, form.x.bias)
+        x = form.x
+        optional = (x.sinks, x.key_scales, x.value_scales, x.bias, x.lasts)
         self.views = {b: self.p.flat_view(b) for b in (*others, *optional) if b is not None}
         if form.x.key_scales is not None:
             self.scales = shared(self.p, "scales", 2 * self.block, "float32")
@@ -171,6 +172,11 @@ class _PagedAttention(AttentionTile[_Row]):
         low = int64(0)
         if scoring.window:
             low = tirx.Max(place + 1 - int64(scoring.window), int64(0))
+        if (lasts := self.x.lasts) is not None:
+            # A tile without keys may have tokens that there are not.
+            at = _between(row.token, 0, self.tokens - 1)
+            last = tirx.Min(self._integer(lasts, at), self.length - 1)
+            return low, tirx.Max(place, last) + 1
         return low, place + 1 if scoring.causal else self.length
 
     def query_word(self, row: _Row, at: Expr) -> Expr:

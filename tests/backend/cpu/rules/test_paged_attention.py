@@ -50,6 +50,13 @@ CASES = {
     "distances in words": Case(
         heads=3, groups=3, width=6, column=32, size=32, dtype="bfloat16", reach=16, sinks=True
     ),
+    "spans": Case(spans=True),
+    "spans in windows": Case(
+        heads=6, groups=1, width=5, op=PagedAttention(window_size=19), pages="int8", spans=True, sinks=True
+    ),
+    "spans in words": Case(
+        heads=6, groups=2, width=6, column=32, size=32, dtype="bfloat16", spans=True
+    ),
 }
 BATCHES = (([1], [1]), ([40], [40]), ([17, 3, 48, 2], [1, 3, 20, 0]), ([16, 32], [2, 16]))
 

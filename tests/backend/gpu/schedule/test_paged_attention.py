@@ -27,6 +27,7 @@ CASES = {
     # Keys and values are no whole number of chunks for each thread.
     "80 and 112": replace(SMALL, heads=2, width=80, column=112),
     "distances": replace(SMALL, reach=37, op=PagedAttention(scale=1.0)),
+    "spans": replace(SMALL, spans=True, op=PagedAttention(window_size=23)),
 }
 if FULL:
     CASES |= {
