@@ -60,6 +60,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.shape.lattice import Verdict, accepts, erase, join
+from relaxpy.shape.polymorphic import type_params
 from relaxpy.shape.prove import equal
 
 Walk: TypeAlias = "Generator[Walk, Any, Annotation | None]"
@@ -120,6 +121,7 @@ class _Checker:
         self.defined: set[Var] = set()
         self.vars: set[Var] = set()
         self.syms: set[SymVar] = set()
+        self.types: tuple[str, ...] = ()
         self.trail: list[Var | SymVar] = []
         """The definitions in order. A scope ends by undoing those after its start."""
         self.missing: set[tuple[SymVar, Span | None]] = set()
@@ -165,6 +167,7 @@ class _Checker:
             [],
             False,
         )
+        self.types = type_params([function.annotation])
         stack: list[Walk] = [self.check_function(function)]
         result: Annotation | None = None
         while stack:
@@ -494,7 +497,15 @@ class _Checker:
                 self.close(start)
                 return good
             case ObjectType():
-                return True
+                unknown = [each for each in type_params([annotation]) if each not in self.types]
+                for name in unknown:
+                    self.report(
+                        "wf-sym",
+                        f"{what} mentions {name}, which is no type parameter of {self.function}",
+                        span,
+                        help="a type parameter is in the annotation of a parameter, or in the result's",
+                    )
+                return not unknown
             case _:
                 pass
         dims = getattr(annotation, "shape", None) or getattr(annotation, "dims", None)

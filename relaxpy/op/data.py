@@ -15,19 +15,17 @@ from typing import Any, ClassVar
 from relaxpy.errors import DeduceError, did_you_mean
 from relaxpy.ir.annotation import (
     Annotation,
-    CallableType,
     DataType,
     ObjectType,
     PrimType,
-    TupleType,
-    TypeParam,
 )
 from relaxpy.ir.data import TypeDecl, instantiate
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, ExternFunc, PrimValue, StringImm
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.call import CallPurePacked
-from relaxpy.shape.lattice import Verdict, accepts, erase, join, substitute
+from relaxpy.shape.lattice import Verdict, accepts, erase, substitute
+from relaxpy.shape.polymorphic import solve_types
 from relaxpy.shape.prove import equal
 
 
@@ -142,9 +140,7 @@ def check_fields(op: Construct, fields: Sequence[Annotation], args: Sequence[Ann
 
 def type_arguments(op: Construct, fields: Sequence[Annotation]) -> tuple[Annotation, ...]:
     """The type arguments that follow from the fields of a constructor. Raises: DeduceError where they do not."""
-    found: dict[str, Annotation] = {}
-    for wanted, actual in zip(op.decl.constructors[op.index].types, fields, strict=False):
-        _learn(wanted, actual, found)
+    found = solve_types(op.decl.constructors[op.index].types, fields)
     missing = [name for name in op.decl.params if name not in found]
     if missing:
         given = ", ".join(["R.Tensor(…)"] * len(op.decl.params))
@@ -155,25 +151,6 @@ def type_arguments(op: Construct, fields: Sequence[Annotation]) -> tuple[Annotat
             help=f"write {op.decl.name}[{given}].{case}(…)",
         )
     return tuple(found[name] for name in op.decl.params)
-
-
-def _learn(wanted: Annotation, actual: Annotation, found: dict[str, Annotation]) -> None:
-    """Add what a field says of the parameters."""
-    match wanted, actual:
-        case TypeParam(name=name), _:
-            found[name] = join(found[name], actual) if name in found else actual
-        case DataType(), DataType() if wanted.name == actual.name:
-            for inner, each in zip(wanted.args, actual.args, strict=False):
-                _learn(inner, each, found)
-        case TupleType(), TupleType() if len(wanted.fields) == len(actual.fields):
-            for inner, each in zip(wanted.fields, actual.fields, strict=True):
-                _learn(inner, each, found)
-        case CallableType(), CallableType():
-            for inner, each in zip(wanted.params or (), actual.params or (), strict=False):
-                _learn(inner, each, found)
-            _learn(wanted.ret, actual.ret, found)
-        case _:
-            pass
 
 
 def construct(

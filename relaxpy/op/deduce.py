@@ -7,7 +7,7 @@ bound are erased, which leaves a coarser annotation. The callee's body is never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
+from relaxpy.ir.data import instantiate
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -48,6 +49,7 @@ from relaxpy.op.call import packed_result
 from relaxpy.op.deduction import show_argument
 from relaxpy.shape.defined import defined_symbols, matched_dims
 from relaxpy.shape.lattice import Verdict, accepts, erase, join, rounds, substitute
+from relaxpy.shape.polymorphic import solve_types, type_params
 from relaxpy.shape.prove import equal
 
 
@@ -77,7 +79,10 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
             return deduce_seq(expr, mod)
         case GlobalVar(name=name):
             found = mod.annotation_of(name) if mod is not None else None
-            return found if found is not None else CallableType()
+            if found is None:
+                return CallableType()
+            # As a value, a function with type parameters takes any values.
+            return instantiate(found, dict.fromkeys(type_params([found]), ObjectType()))
         case ExternFunc():
             return CallableType(pure=False)
         case _:
@@ -131,6 +136,13 @@ def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
                 span=call.span,
                 help=f"write R.call_tir(cls.{call.op.name}, (args,), out_ty=R.Tensor(…))",
             )
+        given = type_arguments(call, mod)
+        outer = free_sym_vars(given.values())
+        again = set(outer).intersection(free_sym_vars([callee]))  # the function calls itself
+        callee = substitute(callee, {symbol: symbol.renamed(symbol.name).dim for symbol in again})
+        callee = instantiate(callee, given)
+        if outer and isinstance(callee, CallableType):
+            return deduce_result(call, callee, mod, {symbol: symbol.dim for symbol in outer})
     else:
         callee = deduce(call.op, mod)
     if type(callee) is ObjectType:
@@ -140,9 +152,46 @@ def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
     return deduce_result(call, callee, mod)
 
 
-def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Annotation:
-    """The annotation of the result of calling a function of this type (figure 7). Raises `DeduceError` if an argument
-    can never fit."""
+def type_arguments(call: Call, mod: IRModule) -> dict[str, Annotation]:
+    """The types of the type parameters of a function of the module at a call: those that it gives
+    (`cls.f[R.Tensor((4,), "float32")](x)`), or those of the arguments. Raises `DeduceError` where they do not say."""
+    assert isinstance(call.op, GlobalVar)
+    callee = mod.annotation_of(call.op.name)
+    assert isinstance(callee, CallableType)
+    names = type_params([callee])
+    if call.ty_args:
+        if len(call.ty_args) != len(names):
+            wanted = f"{len(names)} type argument{'s' * (len(names) != 1)}"
+            shown = f" ({', '.join(names)})" if names else ""
+            raise DeduceError(
+                "data-type",
+                f"{call.op.name} takes {wanted}{shown}, got {len(call.ty_args)}",
+                span=call.span,
+            )
+        return dict(zip(names, call.ty_args, strict=True))
+    if not names:
+        return {}
+    found = solve_types(callee.params or (), [deduce(arg, mod) for arg in call.args])
+    missing = [name for name in names if name not in found]
+    if missing and len(call.args) == len(callee.params or ()):
+        given = ", ".join(["R.Tensor(…)"] * len(names))
+        raise DeduceError(
+            "data-type",
+            f"the type parameter {missing[0]} of {call.op.name} does not follow from the arguments",
+            span=call.span,
+            help=f"write {call.op.name}[{given}](…): {', '.join(names)}",
+        )
+    return found
+
+
+def deduce_result(
+    call: Call,
+    callee: CallableType,
+    mod: IRModule | None,
+    outer: Mapping[SymVar, Dim] | None = None,
+) -> Annotation:
+    """The annotation of the result of calling a function of this type (figure 7). `outer`: symbols of the caller in it,
+    which its type arguments mention. Raises `DeduceError` if an argument can never fit."""
     if callee.params is None:
         return callee.ret
     name = getattr(call.op, "name", "the function")
@@ -155,7 +204,7 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
         if known is not None and known.span is not None:
             raise error.show(f"{name} is defined here", known.span)
         raise error.show(f"{name} is {callee}", call.op.span if isinstance(call.op, Var) else None)
-    bound: dict[SymVar, Dim] = {}
+    bound: dict[SymVar, Dim] = dict(outer or {})
     actuals = [deduce(arg, mod) for arg in call.args]
     for _ in rounds(bound):
         for i, (param, actual) in enumerate(zip(callee.params, actuals, strict=True)):

@@ -22,6 +22,7 @@ from relaxpy.ir.annotation import (
     ShapeType,
     TensorType,
     TupleType,
+    TypeParam,
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -140,6 +141,8 @@ def as_annotation(value: Any, dims: DimReader) -> Annotation:
         return value
     if isinstance(value, ScalarDType):
         return PrimType(value.name)
+    if isinstance(value, typing.TypeVar):  # while Python runs def f[A: Type](x: A)
+        return TypeParam(value.__name__)
     if value is None or (isinstance(value, tuple) and not value):
         return VOID
     if isinstance(value, (tuple, list)):

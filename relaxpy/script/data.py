@@ -9,11 +9,12 @@ from typing import Any
 from relaxpy.errors import DeduceError, ScriptError
 from relaxpy.ir.annotation import Annotation, DataType, PrimType, ShapeType, TypeParam
 from relaxpy.ir.data import TypeDecl
-from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr
+from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr
 from relaxpy.op.base import as_expr
 from relaxpy.op.data import construct, data_field, find_constructor, made_by
 from relaxpy.op.deduce import deduce
 from relaxpy.script.annotations import AnnotationFactory, DimReader, as_annotation, as_dim
+from relaxpy.script.describe import describe
 
 
 def type_(cls: Any) -> Any:
@@ -21,9 +22,33 @@ def type_(cls: Any) -> Any:
     return _Declared(cls.__name__)
 
 
-def type_param() -> Annotation:
-    """A parameter of a data type: `A = R.type_param()` in its class."""
+class Kind:
+    """The kind of a parameter: `R.Type`."""
+
+    def __repr__(self) -> str:
+        return "R.Type"
+
+
+Type = Kind()
+"""The kind of type parameters."""
+
+
+def type_param(kind: Any = Type) -> Annotation:
+    """A type parameter: `A = R.type_param(R.Type)` in the class of a data type, or, for functions, of a module."""
+    if kind is not Type:
+        raise ScriptError(
+            "bad-value",
+            f"the kind of a type parameter is R.Type, not {describe(kind)}",
+            help='for a size write n = T.int64(), or a name in quotes: R.Tensor(("n",), "float32")',
+        )
     return TypeParam("parameter")
+
+
+class TypeApplication:
+    """A function of the module with type arguments: `cls.map[R.Tensor((4,), "float32")]`."""
+
+    def __init__(self, function: GlobalVar, args: tuple[Annotation, ...]) -> None:
+        self.function, self.args = function, args
 
 
 class _Declared:

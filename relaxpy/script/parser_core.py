@@ -55,7 +55,7 @@ from relaxpy.script.advice import (
     like,
 )
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
-from relaxpy.script.data import ConstructorRef, DataNamespace, TypeRef
+from relaxpy.script.data import ConstructorRef, DataNamespace, TypeApplication, TypeRef
 from relaxpy.script.describe import describe
 from relaxpy.script.devices import named, with_device
 from relaxpy.script.dialects.older_words import ATTRIBUTES
@@ -157,6 +157,16 @@ class CoreParser:
 
     def refuse(self, what: str, node: ast.AST, help: str) -> NoReturn:
         self.fail("unsupported-syntax", f"{what} is not part of the language", node, help)
+
+    def refuse_namespace(self, name: str, node: ast.AST) -> None:
+        """Refuse a parameter that would hide a namespace of the script."""
+        if name in ("R", "T", "I"):
+            self.fail(
+                "bad-value",
+                f"a type parameter {name} hides the namespace {name}",
+                node,
+                "choose another name: A, B, …",
+            )
 
     def at_argument(self, error: RelaxError, node: ast.expr, op: Any) -> RelaxError:
         """Return the error with its location set to the argument at fault. `op` is the callee."""
@@ -390,7 +400,7 @@ class CoreParser:
         span = self.span(node)
         if isinstance(func, Var) and func in self.externs:  # a function that is called by name
             args, func = [self.externs[func], *args], calls.call_packed
-        if isinstance(func, Expr):
+        if isinstance(func, (Expr, TypeApplication)):
             return self.call_value(func, args, kwargs, node)
         if not callable(func):
             self.fail("bad-value", f"{describe(func)} cannot be called", node.func)
@@ -513,9 +523,16 @@ class CoreParser:
         return self.fail("bad-value", "the value after * is not a tuple", node.value)
 
     def call_value(
-        self, func: Expr, args: list[Any], kwargs: dict[str, Any], node: ast.Call
+        self,
+        func: Expr | TypeApplication,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        node: ast.Call,
     ) -> Expr:
         """A call of a function of the module, or of a function value."""
+        types: tuple[Annotation, ...] = ()
+        if isinstance(func, TypeApplication):
+            func, types = func.function, func.args
         if kwargs:
             first = node.keywords[0]
             self.fail(
@@ -538,7 +555,7 @@ class CoreParser:
             if isinstance(wanted, ShapeType) and isinstance(value, (tuple, list)):
                 value = namespace_r.shape(value)
             exprs.append(self.as_expr(value, place))
-        return Call(func, tuple(exprs), span=self.span(node))
+        return Call(func, tuple(exprs), types, span=self.span(node))
 
     # Annotations
 

@@ -21,6 +21,7 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
     Expr,
+    GlobalVar,
     PrimValue,
     is_leaf,
 )
@@ -30,6 +31,7 @@ from relaxpy.op.base import OPS
 from relaxpy.op.indexing import MASK, index_tensor
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory, as_dim
+from relaxpy.script.data import TypeApplication
 from relaxpy.script.describe import describe
 from relaxpy.script.dims import DIM_OPERATORS, choose, compare_dims, operator_help
 from relaxpy.script.parser_core import REFUSED, CoreParser
@@ -289,6 +291,9 @@ class ExprParser(CoreParser):
             inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             call = ast.Call(func=node.value, args=list(inner), keywords=[])
             return self.annotation_call(base, ast.copy_location(call, node))
+        if isinstance(base, GlobalVar):
+            inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            return TypeApplication(base, tuple(self.annotation(each) for each in inner))
         if isinstance(base, Expr):
             return self.index_value(base, node)
         index = self.slice(node.slice)

@@ -11,7 +11,7 @@ from typing import Any
 
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
-from relaxpy.ir.annotation import ObjectType
+from relaxpy.ir.annotation import ObjectType, TypeParam
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
 from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
 from relaxpy.ir.vdevice import TABLE, VDevice
@@ -301,6 +301,9 @@ class ModuleParser:
             self.add_name(name, real, value)
             self.functions[real] = found
         else:
+            if isinstance(found, TypeParam):
+                self.scope.refuse_namespace(name, value)
+                found = TypeParam(name)
             self.scope.env[name] = found
 
     def module_word(self, node: ast.Call) -> None:

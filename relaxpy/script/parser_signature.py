@@ -16,6 +16,7 @@ from relaxpy.ir.annotation import (
     ShapeType,
     TensorType,
     TupleType,
+    TypeParam,
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -24,7 +25,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import for_each_dim
 from relaxpy.op.block_builder import BlockBuilder
-from relaxpy.script.dialects.type_params import declared_symbols
+from relaxpy.script.dialects.type_params import declared_params
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_value import quoted_names
 from relaxpy.script.scope import (
@@ -101,8 +102,19 @@ class SignatureParser(ExprParser):
 
     def signature(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Signature:
         """Parse the parameters and result of a definition. Errors are collected."""
-        for symbol in declared_symbols(node, self.source):
+        sizes, types = declared_params(node, self.source)
+        for symbol in sizes:
             self.symbols.declare(symbol)
+        for param in types:
+            self.refuse_namespace(param, node)
+            if self.outer is not None:
+                self.fail(
+                    "data-type",
+                    f"the local function {node.name} has a type parameter {param}",
+                    node,
+                    "functions of the module have type parameters, which their local functions may use",
+                )
+            self.env[param] = TypeParam(param)
         name = str(options.get("name", node.name))
         signature = Signature(
             node,

@@ -65,8 +65,7 @@ class TypeParser:
             isinstance(value, ast.Call)
             and isinstance(value.func, ast.Attribute)
             and scope.eval(value.func) is namespace_r.type_param
-            and not value.args
-            and not value.keywords
+            and isinstance(scope.eval(value), TypeParam)
         )
 
     def read(self) -> dict[str, tuple[TypeDecl, ...]]:

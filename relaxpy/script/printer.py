@@ -63,6 +63,7 @@ from relaxpy.op.data import DataCall
 from relaxpy.script.constants import ConstantTable
 from relaxpy.script.written_types import written_type
 from relaxpy.shape.bounds import LOWER, UPPER
+from relaxpy.shape.polymorphic import type_params
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 INDENT = "    "
@@ -93,7 +94,7 @@ def print_function(func: Function, name: str | None = None, *, abbreviated: bool
     large constants follows; with `abbreviated` only a few values are shown."""
     shown = name or str(func.attrs.get("global_symbol", "main"))
     table = ConstantTable()
-    printer = _FunctionPrinter(Names(), constants=table)
+    printer = _FunctionPrinter(Names(type_params([func.annotation])), constants=table)
     with deep_recursion():
         lines = printer.definition(func, shown, identifier(shown), False)
     return "\n".join(lines) + "\n" + (table.summary() if abbreviated else table.inline())
@@ -173,9 +174,8 @@ class _ModulePrinter:
         for name, func in self.mod.functions.items():
             shown = self.globals[name]
             if isinstance(func, Function):
-                printer = _FunctionPrinter(
-                    Names([self.name, *self.types]), self.globals, self.name, self.constants
-                )
+                taken = [self.name, *self.types, *type_params([func.annotation])]
+                printer = _FunctionPrinter(Names(taken), self.globals, self.name, self.constants)
                 parts.append("\n".join(printer.definition(func, name, shown, False)))
             elif isinstance(func, ExternFunc):
                 given = "" if shown == name else f", name={quote(name)}"
@@ -255,7 +255,9 @@ class _FunctionPrinter:
         if not func.pure:
             options.append("pure=False")
         lines = [f"@R.function({', '.join(options)})" if options else "@R.function"]
-        lines.append(f"def {shown}({signature}) -> {ret}:")
+        types = [] if nested else type_params([func.annotation])
+        declared = f"[{', '.join(f'{each}: Type' for each in types)}]" if types else ""
+        lines.append(f"def {shown}{declared}({signature}) -> {ret}:")
         body: list[str] = []
         if attrs:
             body.append(f"R.func_attr({print_literal(attrs)})")
@@ -434,7 +436,8 @@ class _FunctionPrinter:
                     f"ty_args={types[0] if len(types) == 1 else '(' + ', '.join(types) + ')'}"
                 )
             return f"R.call_packed({', '.join(args)})"
-        return f"{self.value(op)}({', '.join(map(self.value, call.args))})"
+        given = f"[{', '.join(map(self.annotation, call.ty_args))}]" if call.ty_args else ""
+        return f"{self.value(op)}{given}({', '.join(map(self.value, call.args))})"
 
     def operator_arg(self, call: Call, arg: Any) -> str:
         """An argument; the name of the called function is a plain string."""

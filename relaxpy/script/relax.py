@@ -29,7 +29,7 @@ from relaxpy.script.calls import (
     invoke_pure_closure,
 )
 from relaxpy.script.constants import const_ref
-from relaxpy.script.data import data, type_param
+from relaxpy.script.data import Type, data, type_param
 from relaxpy.script.data import type_ as type
 from relaxpy.script.dialects.lowered import SPELLINGS
 from relaxpy.script.dialects.older_words import R_NAMES
@@ -54,7 +54,7 @@ from relaxpy.script.intrinsics import tuple_get_item as TupleGetItem  # noqa: N8
 from relaxpy.script.macro import macro
 
 __all__ = [
-    "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem",
+    "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem", "Type",
     "call_builtin_with_ctx",
     "call_dps_library", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
     "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "data", "dataflow", "device",

@@ -19,6 +19,7 @@ from relaxpy.ir.annotation import (
     ShapeType,
     TensorType,
     TupleType,
+    TypeParam,
 )
 from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.dtype import DType
@@ -78,6 +79,10 @@ class _Matcher:
         if pattern is actual and self.bound is None:
             return Verdict.YES  # the common case of deducing a binding again
         match pattern, actual:
+            case TypeParam(), _:
+                return Verdict.YES if pattern == actual else Verdict.NO
+            case _, TypeParam():
+                return Verdict.YES if type(pattern) is ObjectType else Verdict.NO
             case DataType(), DataType():
                 if pattern.name != actual.name or len(pattern.args) != len(actual.args):
                     return Verdict.NO

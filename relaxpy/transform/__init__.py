@@ -47,6 +47,7 @@ from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.measure_errors import MeasureErrors
 from relaxpy.transform.mixed_precision import MixedPrecision
+from relaxpy.transform.monomorphise import Monomorphise
 from relaxpy.transform.nest_loops import NestLoops
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.plan_memory import PlanMemory
@@ -103,6 +104,7 @@ __all__ = [
     "LowerToLibrary",
     "MeasureErrors",
     "MixedPrecision",
+    "Monomorphise",
     "NestLoops",
     "Normalize",
     "Pass",

@@ -17,24 +17,44 @@ NATIVE = sys.version_info >= (3, 12)
 """Whether Python's own parser supports the syntax."""
 
 
+SIZES, TYPES = ("int", "Dim"), ("Type",)
+"""The kinds of parameters in brackets, `def f[A: Type, n: Dim](…)`: sizes, which also need none, and types."""
+KINDS = [[kind] for kind in SIZES + TYPES]
+
+
 def declared_symbols(node: ast.FunctionDef, source: Source) -> list[str]:
-    """Names that a definition declares in brackets. Raises `ScriptError` for anything but a plain name."""
-    found: list[str] = []
+    """Names of sizes that a definition of a tensor program declares in brackets. Raises `ScriptError` for anything
+    else."""
+    symbols, types = declared_params(node, source)
+    for name in types:
+        raise ScriptError(
+            "unsupported-syntax",
+            f"a tensor program has no type parameter {name}",
+            span=source.span(node),
+            help="declare sizes: @T.prim_func def main[n, m](…)",
+        )
+    return symbols
+
+
+def declared_params(node: ast.FunctionDef, source: Source) -> tuple[list[str], list[str]]:
+    """Names of sizes and of types that a definition declares in brackets. Raises `ScriptError` for anything else."""
+    symbols, types = list[str](), list[str]()
     for param in getattr(node, "type_params", ()):
         bound = getattr(param, "bound", None)
+        kind = bound.id if isinstance(bound, ast.Name) else SIZES[0] if bound is None else ""
         if (
             type(param).__name__ != "TypeVar"
             or getattr(param, "default_value", None) is not None
-            or not (bound is None or (isinstance(bound, ast.Name) and bound.id == "int"))
+            or kind not in SIZES + TYPES
         ):
             raise ScriptError(
                 "unsupported-syntax",
                 "this type parameter is not part of the language",
                 span=source.span(param),
-                help="type parameters are names of symbolic variables: def main[n, m](…)",
+                help="type parameters are sizes and types: def main[n, m: Dim, A: Type](…)",
             )
-        found.append(str(param.name))
-    return found
+        (types if kind in TYPES else symbols).append(str(param.name))
+    return symbols, types
 
 
 class TypeVar(ast.AST):
@@ -85,7 +105,7 @@ def _params(tokens: Sequence[tokenize.TokenInfo]) -> tuple[TypeVar, ...]:
     words = [token.string for token in tokens]
     at = 0
     while at < len(words):
-        bounded = words[at + 1 : at + 3] == [":", "int"]
+        bounded = words[at + 1 : at + 2] == [":"] and words[at + 2 : at + 3] in KINDS
         after = at + (3 if bounded else 1)
         if not words[at].isidentifier() or words[after : after + 1] not in ([","], []):
             return ()
@@ -94,7 +114,7 @@ def _params(tokens: Sequence[tokenize.TokenInfo]) -> tuple[TypeVar, ...]:
         before = len(token.line[:start].encode())
         place = {"lineno": line, "col_offset": before, "end_lineno": line}
         place["end_col_offset"] = before + len(token.string.encode())
-        bound = ast.Name("int", ast.Load()) if bounded else None
+        bound = ast.Name(words[at + 2], ast.Load()) if bounded else None
         param = TypeVar(**place)
         param.name, param.bound = token.string, bound
         found.append(param)
