@@ -36,8 +36,11 @@ def program(arithmetic: Arithmetic) -> PrimFunc:
     lanes, width = arithmetic.lanes, arithmetic.lanes * arithmetic.group
     kinds = ((lanes, arithmetic.total), (width, arithmetic.lhs), (width, arithmetic.rhs))
     given = [te.placeholder((size,), dtype) for size, dtype in kinds]
-    same: Any = te.compute((lanes,), lambda i: given[0](i))
-    func = PrimFunc.from_te(given, [same]).func
+
+    def same(i: Any) -> Any:
+        return given[0](i)
+
+    func = PrimFunc.from_te(given, [te.compute((lanes,), same)]).func
     p: Any = loops.Program()
     sums, left, right, result = (p.flat_view(buffer) for buffer in func.params)
     words = arithmetic.left_words(left, 0), arithmetic.right_words(right, 0)
