@@ -104,8 +104,10 @@ class _Spelling:
         for each in names:
             item = getattr(value, each)
             default = defaults.get(each)
-            is_default = default is not None and item is default[0]
-            parts.append(default[1] if is_default else self.text(item))
+            if default is not None and item is default[0]:
+                parts.append(default[1])
+            else:
+                parts.append(self.text(item))
         return f"{name}({','.join(parts)})"
 
     def _shared(self, value: Annotation | Dim) -> str:
@@ -198,16 +200,17 @@ def _fields(
     if not own or not dataclasses.is_dataclass(kind):
         return None
     fields = dataclasses.fields(kind)
-    defaults = {
-        field.name: (field.default, text)
-        for field in fields
-        if type(field.default) is tuple and (text := _constant_text(field.default)) is not None
-    }
+    defaults: dict[str, tuple[object, str]] = {}
+    for field in fields:
+        default: object = field.default
+        text = _constant_text(default) if isinstance(field.default, tuple) else None
+        if text is not None:
+            defaults[field.name] = default, text
     return f"{kind.__module__}.{kind.__qualname__}", tuple(f.name for f in fields), defaults
 
 
-def _constant_text(value: tuple[object, ...]) -> str | None:
-    """The text of a tuple of plain values; None if it has objects, whose text depends on what came before."""
+def _constant_text(value: object) -> str | None:
+    """The text of a value of plain ones; None if it has objects, whose text depends on what came before."""
     spelling = _Spelling(0, frozenset())
     try:
         text = spelling.text(value)

@@ -116,11 +116,9 @@ class Engine:
         source_pages: int = 0,
         picture_bytes: int = STORED,
     ) -> None:
-        """`pages` is the size of the cache of keys and values. `target` is the latency between tokens, in seconds, that
-        chunks of prompts in the same step must keep for texts that are running; `chunk` is the most tokens of prompts
-        in a step. `drafts` is whether tokens are drafted by prompt lookup. `matcher` compiles the text of a grammar.
-        `source_pages` are for the outputs of an encoder, `picture_bytes` for cached embeddings of pictures, if the
-        model has such."""
+        """`target` is the latency between tokens, in seconds, that chunks of prompts (of at most `chunk` tokens) in the
+        same step must keep for texts that are running. `matcher` compiles a grammar. `source_pages` are for outputs of
+        an encoder, `picture_bytes` for cached embeddings of pictures, if the model has such."""
         self.model = model
         self.book = PageBook(pages, model.page_size, model.windows)
         shape = model.source
