@@ -217,11 +217,7 @@ class Layer(nn.Module):
         return self._after(x, mixed, adapters), grown
 
     def step(
-        self,
-        x: nn.Tensor,
-        angles: Angles,
-        cache: nn.PagedCache,
-        adapters: nn.Adapters,
+        self, x: nn.Tensor, angles: Angles, cache: nn.PagedCache, adapters: nn.Adapters
     ) -> nn.Tensor:
         """Arguments and result as in `Attention.step`."""
         mixed = self.attention.step(self.attention_norm(x), angles, cache, adapters)
@@ -312,10 +308,9 @@ class Decoder(nn.Module):
         for none, and `adapters` the weights of each layer for these maps (`stack_adapters`).
 
         If the model sees pictures (`config.vision`), `sources` (tokens,) say which row of `embeds` (embedded, hidden)
-        float32 stands for each token, -1 for its embedding in the table. A text alone has no rows. If tokens have
-        several rotary positions (`config.vision.sections`), they are `turns` (positions of a token, tokens).
-        If those of a picture read each other (`config.vision.spans`), `lasts` (tokens,) are the last places that tokens
-        attend to, if they are after their own; a picture's tokens are in one call."""
+        float32 stands for each token, -1 for its embedding in the table. A text alone has no rows. `turns` (positions
+        of a token, tokens) are rotary positions (`config.vision.sections`), and `lasts` (tokens,) the last places that
+        tokens attend to (`config.vision.spans`), if they are after their own: a picture's tokens are in one call."""
         config, count = self.config, tokens.shape[0]
         of_layers = [
             None if config.learned_positions else config.served_rope_of(i)

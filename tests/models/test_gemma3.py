@@ -43,7 +43,7 @@ VISION = {
     "hidden_size": 26, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 38, "patch_size": 4,
     "image_size": SIDE, "vision_use_head": False,
 }  # fmt: skip
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "image_processor_type": "Gemma3ImageProcessor", "size": {"height": SIDE, "width": SIDE}, "do_pan_and_scan": True,
     "pan_and_scan_min_crop_size": 20, "pan_and_scan_max_num_crops": 3, "pan_and_scan_min_ratio_to_activate": 1.5,
 }  # fmt: skip
@@ -208,7 +208,7 @@ def test_prompts_are_those_of_transformers() -> None:
     from tests.llm.checkpoints import byte_level
 
     place = Path(mkdtemp())
-    backend = Backend.from_str(byte_level(BEGIN))
+    backend: Any = Backend.from_str(byte_level(BEGIN))
     backend.add_special_tokens([SHOWN, "<end_of_image>", "<image_soft_token>"])
     backend.add_tokens(["\n\n\n", "\n\n"])  # as those of Gemma are
     backend.save(str(place / "tokenizer.json"))

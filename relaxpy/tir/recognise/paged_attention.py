@@ -49,8 +49,7 @@ def paged_attention_of(func: tirx.PrimFunc) -> PagedForm | None:
     has_lasts = is_integer[-1:] == [True]
     has_sinks, is_quantised, has_bias = rest[:1] == (1,) and not is_integer[0], 3 in rest, 2 in rest
     if (
-        rest
-        != (1,) * has_sinks + (3, 3) * is_quantised + (2,) * has_bias + (1,) * has_lasts
+        rest != (1,) * has_sinks + (3, 3) * is_quantised + (2,) * has_bias + (1,) * has_lasts
         or len(rows_of(func)) != 1
     ):
         return None
