@@ -45,7 +45,7 @@ BUDGET = {
 }
 MOST = {
     "runtime": 21_700,
-    "compiler core": 57_900,
+    "compiler core": 58_200,
     "op": 24_200,
     "product": 45_250,
     "testing": 7_950,
@@ -72,7 +72,7 @@ ISINSTANCE_TODAY = 17.8
 MOST_CLASS_LINES = 300
 CLASS_LINES = {
     "models/decoder_config.py DecoderConfig": 340,
-    "relaxpy/analysis/well_formed.py _Checker": 410,
+    "relaxpy/analysis/well_formed.py _Checker": 420,
     "relaxpy/backend/cpu/rules/attention_in_place.py InPlaceProgram": 340,
     "relaxpy/backend/cpu/rules/attention_lanes.py LanesProgram": 540,
     "relaxpy/backend/cpu/rules/attention_tiles.py TilesProgram": 440,

@@ -26,7 +26,7 @@ from relaxpy.script.macro import Macro, macro
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
 from relaxpy.script.parser_program import read_program
-from relaxpy.script.parser_signature import Signature
+from relaxpy.script.parser_signature import Signature, type_parameter
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_types import TypeParser
 from relaxpy.script.parser_value import argument_node
@@ -301,10 +301,8 @@ class ModuleParser:
             self.add_name(name, real, value)
             self.functions[real] = found
         else:
-            if isinstance(found, TypeParam):
-                self.scope.refuse_namespace(name, value)
-                found = TypeParam(name)
-            self.scope.env[name] = found
+            is_type = isinstance(found, TypeParam)
+            self.scope.env[name] = type_parameter(self.scope, name, value) if is_type else found
 
     def module_word(self, node: ast.Call) -> None:
         """`I.module_attrs({…})`, `I.module_global_infos({…})`."""
