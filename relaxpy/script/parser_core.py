@@ -524,13 +524,8 @@ class CoreParser:
             (func.function, func.args) if isinstance(func, TypeApplication) else (func, ())
         )
         if kwargs:
-            first = node.keywords[0]
-            self.fail(
-                "bad-value",
-                "functions take positional arguments only",
-                first.value,
-                "remove the names",
-            )
+            problem = "functions take positional arguments only"
+            self.fail("bad-value", problem, node.keywords[0].value, "remove the names")
         if not isinstance(func, (GlobalVar, Var, ExternFunc)):
             shown = f"it is {self.annotation_of(func)}"
             self.fail(

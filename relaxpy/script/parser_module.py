@@ -292,11 +292,7 @@ class ModuleParser:
         """`f = I.extern("…")`, `f = other_function`, `n = T.int64()`."""
         found = self.scope.eval(value)
         if isinstance(found, (ExternFunc, Function, TensorProgram)):
-            given = (
-                [k.value for k in value.keywords if k.arg == "name"]
-                if isinstance(value, ast.Call)
-                else []
-            )
+            given = [k.value for k in getattr(value, "keywords", ()) if k.arg == "name"]
             real = str(self.scope.eval(given[0])) if given else name
             self.add_name(name, real, value)
             self.functions[real] = found
