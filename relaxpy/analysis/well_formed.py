@@ -500,7 +500,7 @@ class _Checker:
                 unknown = [each for each in type_params([annotation]) if each not in self.types]
                 for name in unknown:
                     self.report(
-                        "wf-sym",
+                        "wf-scope",
                         f"{what} mentions {name}, which is no type parameter of {self.function}",
                         span,
                         help="a type parameter is in the annotation of a parameter, or in the result's",

@@ -50,10 +50,10 @@ from relaxpy.transform import (
 from relaxpy.transform.phases import Phase, Pipeline
 
 STANDARD: tuple[Phase, ...] = (
-    # 1. The source program: functions of the types that are used, bind parameters, A-normal form. Assumptions of tensor
+    # 1. The source program: bind parameters, A-normal form, functions of the types that are used. Assumptions of tensor
     # programs are proved or become checks.
     Phase(
-        "prepare", (Monomorphise(), BindParams(), Normalize(), CheckTensorPrograms(), CheckCalls())
+        "prepare", (BindParams(), Normalize(), Monomorphise(), CheckTensorPrograms(), CheckCalls())
     ),
     # 2. Simplification: inlining of small functions, copy propagation, what is the same in all steps of a loop,
     # constant folding, simpler expressions, scales into weights, common subexpressions, dead code.

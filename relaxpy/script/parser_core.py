@@ -158,16 +158,6 @@ class CoreParser:
     def refuse(self, what: str, node: ast.AST, help: str) -> NoReturn:
         self.fail("unsupported-syntax", f"{what} is not part of the language", node, help)
 
-    def refuse_namespace(self, name: str, node: ast.AST) -> None:
-        """Refuse a parameter that would hide a namespace of the script."""
-        if name in ("R", "T", "I"):
-            self.fail(
-                "bad-value",
-                f"a type parameter {name} hides the namespace {name}",
-                node,
-                "choose another name: A, B, …",
-            )
-
     def at_argument(self, error: RelaxError, node: ast.expr, op: Any) -> RelaxError:
         """Return the error with its location set to the argument at fault. `op` is the callee."""
         found = argument_node(node, op, error.arg)
@@ -530,17 +520,12 @@ class CoreParser:
         node: ast.Call,
     ) -> Expr:
         """A call of a function of the module, or of a function value."""
-        types: tuple[Annotation, ...] = ()
-        if isinstance(func, TypeApplication):
-            func, types = func.function, func.args
+        func, types = (
+            (func.function, func.args) if isinstance(func, TypeApplication) else (func, ())
+        )
         if kwargs:
-            first = node.keywords[0]
-            self.fail(
-                "bad-value",
-                "functions take positional arguments only",
-                first.value,
-                "remove the names",
-            )
+            problem = "functions take positional arguments only"
+            self.fail("bad-value", problem, node.keywords[0].value, "remove the names")
         if not isinstance(func, (GlobalVar, Var, ExternFunc)):
             shown = f"it is {self.annotation_of(func)}"
             self.fail(

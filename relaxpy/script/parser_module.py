@@ -26,7 +26,7 @@ from relaxpy.script.macro import Macro, macro
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
 from relaxpy.script.parser_program import read_program
-from relaxpy.script.parser_signature import Signature
+from relaxpy.script.parser_signature import Signature, type_parameter
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_types import TypeParser
 from relaxpy.script.parser_value import argument_node
@@ -292,19 +292,13 @@ class ModuleParser:
         """`f = I.extern("…")`, `f = other_function`, `n = T.int64()`."""
         found = self.scope.eval(value)
         if isinstance(found, (ExternFunc, Function, TensorProgram)):
-            given = (
-                [k.value for k in value.keywords if k.arg == "name"]
-                if isinstance(value, ast.Call)
-                else []
-            )
+            given = [k.value for k in getattr(value, "keywords", ()) if k.arg == "name"]
             real = str(self.scope.eval(given[0])) if given else name
             self.add_name(name, real, value)
             self.functions[real] = found
         else:
-            if isinstance(found, TypeParam):
-                self.scope.refuse_namespace(name, value)
-                found = TypeParam(name)
-            self.scope.env[name] = found
+            is_type = isinstance(found, TypeParam)
+            self.scope.env[name] = type_parameter(self.scope, name, value) if is_type else found
 
     def module_word(self, node: ast.Call) -> None:
         """`I.module_attrs({…})`, `I.module_global_infos({…})`."""

@@ -106,7 +106,6 @@ class SignatureParser(ExprParser):
         for symbol in sizes:
             self.symbols.declare(symbol)
         for param in types:
-            self.refuse_namespace(param, node)
             if self.outer is not None:
                 self.fail(
                     "data-type",
@@ -114,7 +113,7 @@ class SignatureParser(ExprParser):
                     node,
                     "functions of the module have type parameters, which their local functions may use",
                 )
-            self.env[param] = TypeParam(param)
+            self.env[param] = type_parameter(self, param, node)
         name = str(options.get("name", node.name))
         signature = Signature(
             node,
@@ -237,6 +236,14 @@ def mark_scalars(annotations: Iterable[Annotation], new: AbstractSet[SymVar] | N
     for symbol in values - sizes:
         if symbol is not None and (new is None or symbol in new):
             symbol.signed = True
+
+
+def type_parameter(scope: ExprParser, name: str, node: ast.AST) -> TypeParam:
+    """The type parameter of this name, which hides no namespace of the script."""
+    if name in ("R", "T", "I"):
+        problem = f"a type parameter {name} hides the namespace {name}"
+        scope.fail("bad-value", problem, node, "choose another name: A, B, …")
+    return TypeParam(name)
 
 
 def _says_value(annotation: ast.expr) -> bool:

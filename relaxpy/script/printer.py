@@ -187,6 +187,12 @@ class _ModulePrinter:
         return f"@I.ir_module\nclass {self.name}:\n" + "\n".join(lines) + "\n"
 
 
+def _declared_types(func: Function) -> str:
+    """Its type parameters in brackets: `[A: Type]`."""
+    types = type_params([func.annotation])
+    return f"[{', '.join(f'{each}: Type' for each in types)}]" if types else ""
+
+
 def _field_annotation(annotation: Annotation) -> str:
     """The annotation of a field in a declaration."""
     printer = _FunctionPrinter(Names())
@@ -255,8 +261,7 @@ class _FunctionPrinter:
         if not func.pure:
             options.append("pure=False")
         lines = [f"@R.function({', '.join(options)})" if options else "@R.function"]
-        types = [] if nested else type_params([func.annotation])
-        declared = f"[{', '.join(f'{each}: Type' for each in types)}]" if types else ""
+        declared = "" if nested else _declared_types(func)
         lines.append(f"def {shown}{declared}({signature}) -> {ret}:")
         body: list[str] = []
         if attrs:

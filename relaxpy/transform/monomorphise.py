@@ -35,33 +35,30 @@ class Monomorphise(Pass):
         @I.ir_module
         class Module:
             @R.function(private=True)
-            def twice[A: Type](f: R.Callable((A,), A, True), x: A) -> A:
-                y = f(x)
-                z = f(y)
-                return z
+            def swap[A: Type, B: Type](x: A, y: B) -> R.Tuple(B, A):
+                return (y, x)
 
             @R.function
-            def main(f: R.Callable((R.Tensor((4,), dtype="float32"),), R.Tensor((4,), dtype="float32"), True),
-                     x: R.Tensor((4,), dtype="float32")) -> R.Tensor((4,), dtype="float32"):
+            def main(x: R.Tensor((4,), dtype="float32"), y: R.Tensor(("n",), dtype="int32")):
+                n = T.int64()
                 cls = Module
-                y = cls.twice(f, x)
-                return y
+                z: R.Tuple(R.Tensor((n,), dtype="int32"), R.Tensor((4,), dtype="float32")) = cls.swap(x, y)
+                return z
     After:
         @I.ir_module
         class Module:
             @R.function
-            def main(f: R.Callable((R.Tensor((4,), dtype="float32"),), R.Tensor((4,), dtype="float32"), True),
-                     x: R.Tensor((4,), dtype="float32")) -> R.Tensor((4,), dtype="float32"):
+            def main(x: R.Tensor((4,), dtype="float32"), y: R.Tensor(("n",), dtype="int32")):
+                n = T.int64()
                 cls = Module
-                y = cls.twice1(f, x)
-                return y
+                lv: R.Tuple(R.Tensor(dtype="int32", ndim=1), R.Tensor((4,), dtype="float32")) = cls.swap1(x, y)
+                lv1 = R.match_cast(lv, R.Tuple(R.Tensor((n,), dtype="int32"), R.Tensor((4,), dtype="float32")))
+                z = lv1
+                return z
 
             @R.function(private=True)
-            def twice1(f: R.Callable((R.Tensor((4,), dtype="float32"),), R.Tensor((4,), dtype="float32"), True),
-                       x: R.Tensor((4,), dtype="float32")) -> R.Tensor((4,), dtype="float32"):
-                y = f(x)
-                z = f(y)
-                return z
+            def swap1(x: R.Tensor((4,), dtype="float32"), y: R.Tensor(dtype="int32", ndim=1)):
+                return (y, x)
     """
 
     name: ClassVar[str] = "monomorphise"
