@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-WIDTH, HEIGHT, LEFT, BOTTOM, MARGIN = 720, 360, 56, 44, 16
+from relaxpy.train.curve import LEFT, MARGIN, WIDTH, Axes, picture, words
+
 TOP_BITS = 5.0
 """The highest bits per byte that are drawn."""
 
@@ -22,70 +23,29 @@ text{fill:#1d2530;font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fo
 def curve(log: Sequence[Mapping[str, Any]], xz: float) -> str:
     """The picture of a log's lines. The finish begins where its first line is."""
     most = max((line["tokens"] for line in log), default=1)
-
-    def x(tokens: float) -> float:
-        return LEFT + (WIDTH - LEFT - MARGIN) * tokens / most
-
-    def y(bits: float) -> float:
-        return MARGIN + (HEIGHT - BOTTOM - MARGIN) * (1 - min(bits, TOP_BITS) / TOP_BITS)
+    axes = Axes(most, 0.0, TOP_BITS)
 
     def line(kind: str, key: str) -> str:
-        points = " ".join(
-            f"{x(each['tokens']):.1f},{y(each[key]):.1f}" for each in log if key in each
-        )
-        return f'<polyline class="{kind}" points="{points}"/>'
+        points = ((each["tokens"], min(each[key], TOP_BITS)) for each in log if key in each)
+        return axes.line(kind, points)
 
-    def across(kind: str, bits: float) -> str:
-        return f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - MARGIN}" y1="{y(bits):.1f}" y2="{y(bits):.1f}"/>'
-
-    def text(left: float, top: float, words: str, anchor: str = "start") -> str:
-        return f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{words}</text>'
-
-    parts = [
-        f'<rect class="paper" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="7"/>'
-    ]
-    for bits in range(int(TOP_BITS) + 1):
-        parts += [across("grid", bits), text(LEFT - 8, y(bits) + 4, str(bits), "end")]
+    parts = [part for bits in range(int(TOP_BITS) + 1) for part in axes.level(bits, str(bits))]
     for part in range(5):
         tokens = most * part / 4
-        parts.append(
-            text(
-                x(tokens),
-                HEIGHT - BOTTOM + 20,
-                f"{tokens / 1e6:.1f} M",
-                "middle" if part < 4 else "end",
-            )
-        )
+        parts.append(axes.below(tokens, f"{tokens / 1e6:.1f} M", part == 4))
     finish = [each["tokens"] for each in log if each["phase"] == "finish"]
     if finish:
-        parts.append(
-            f'<line class="grid" x1="{x(finish[0]):.1f}" x2="{x(finish[0]):.1f}" y1="{y(TOP_BITS)}" y2="{y(0)}"/>'
-        )
-        parts.append(
-            text(x(finish[0]) - 6, MARGIN + 14, "from here a falling rate, rows of 1024", "end")
-        )
-    parts += [line("training", "training"), line("held", "held_out"), across("xz", xz)]
-    parts.append(text(LEFT + 8, y(xz) - 6, f"xz: {xz:.2f}"))
+        x = axes.x(finish[0])
+        parts += [
+            f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{axes.y(TOP_BITS)}" y2="{axes.y(0)}"/>',
+            words(x - 6, MARGIN + 14, "from here a falling rate, rows of 1024", "end"),
+        ]
+    parts += [line("training", "training"), line("held", "held_out"), axes.across("xz", xz)]
+    parts.append(words(LEFT + 8, axes.y(xz) - 6, f"xz: {xz:.2f}"))
     last = [each["held_out"] for each in log if "held_out" in each]
     if last:
-        parts.append(
-            text(
-                WIDTH - MARGIN - 6,
-                y(last[-1]) - 10,
-                f"a part of the held-out files: {last[-1]:.2f}",
-                "end",
-            )
-        )
-    parts.append(
-        text(
-            (LEFT + WIDTH) / 2,
-            HEIGHT - 8,
-            "tokens seen; bits per byte upwards (grey: training)",
-            "middle",
-        )
-    )
+        said = f"a part of the held-out files: {last[-1]:.2f}"
+        parts.append(words(WIDTH - MARGIN - 6, axes.y(min(last[-1], TOP_BITS)) - 10, said, "end"))
+    axis = "tokens seen; bits per byte upwards (grey: training)"
     title = "Training of the embedded model: bits per byte over tokens"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{title}</title>'
-        f"<style>{_STYLE}</style>{''.join(parts)}</svg>\n"
-    )
+    return picture(title, axis, _STYLE, parts)

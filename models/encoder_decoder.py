@@ -316,6 +316,29 @@ class Encoder(nn.Module):
         return x if self.norm is None else self.norm(x)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What a step computes, as `Decoder.step` has it."""
+
+    tokens: nn.Tensor
+    positions: nn.Tensor
+    starts: nn.Tensor
+    tables: nn.Tensor
+    lengths: nn.Tensor
+    rows: nn.Tensor
+    caches: tuple[nn.Pages, ...]
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What the sequences of a step attend to beside themselves: the pages, and of each sequence which, and how many
+    positions of them."""
+
+    tables: nn.Tensor
+    lengths: nn.Tensor
+    pages: tuple[nn.Pages, ...]
+
+
 class EncoderDecoder(nn.Module):
     """The model: `encode`, `step`, `align`, and what allocates and copies pages."""
 
@@ -376,8 +399,8 @@ class EncoderDecoder(nn.Module):
     ) -> nn.Tensor:
         """`Decoder.step`, of which sequence s attends to the source_lengths[s] positions in the pages
         source_tables[s] of the sources, too."""
-        given = tokens, positions, starts, tables, lengths, rows, caches
-        return self._read(*given, source_tables, source_lengths, sources)[0]
+        own = _Rows(tokens, positions, starts, tables, lengths, rows, caches)
+        return self._read(own, _Sources(source_tables, source_lengths, sources))[0]
 
     def align(
         self,
@@ -399,8 +422,9 @@ class EncoderDecoder(nn.Module):
         rows the log-probability of the `following` token (rows,), one of those below a number `texts` (1,), among
         them. (The kernels are those of `step`, which are compiled once.)"""
         heads = self.config.alignment_heads
-        given = tokens, positions, starts, tables, lengths, rows, caches
-        logits, weights = self._read(*given, source_tables, source_lengths, sources, sorted(heads))
+        step = _Rows(tokens, positions, starts, tables, lengths, rows, caches)
+        attended = _Sources(source_tables, source_lengths, sources)
+        logits, weights = self._read(step, attended, sorted(heads))
         among = op.where(op.less(op.arange(self.config.vocab_size), texts), logits, MASKED)
         own = op.gather_elements(logits, op.expand_dims(following, 1), axis=1)
         most = op.max(among, axis=-1, keepdims=True)
@@ -412,40 +436,32 @@ class EncoderDecoder(nn.Module):
         return every, op.squeeze(logprobs, 1)
 
     def _read(
-        self,
-        tokens: nn.Tensor,
-        positions: nn.Tensor,
-        starts: nn.Tensor,
-        tables: nn.Tensor,
-        lengths: nn.Tensor,
-        rows: nn.Tensor,
-        caches: tuple[nn.Pages, ...],
-        source_tables: nn.Tensor,
-        source_lengths: nn.Tensor,
-        sources: tuple[nn.Pages, ...],
-        seen: Sequence[tuple[int, int]] = (),
+        self, step: _Rows, attended: _Sources, seen: Sequence[tuple[int, int]] = ()
     ) -> tuple[nn.Tensor, list[nn.Tensor]]:
         """The logits after the rows of a step, and the weights of attention to a source of some heads (layer, head), in
         order: a tensor for each layer."""
-        config = self.config
-        pages = caches[0][0].shape[0]
-        tables = nn.check_pages(tables, positions, starts, lengths, rows, pages, config.page_size)
+        config, positions, starts, lengths = self.config, step.positions, step.starts, step.lengths
+        pages = step.caches[0][0].shape[0]
+        tables = nn.check_pages(
+            step.tables, positions, starts, lengths, step.rows, pages, config.page_size
+        )
         if config.check_inputs:
             positions = op.check_range(positions, config.max_position_embeddings, "positions")
         batch = nn.PagedBatch(positions, starts, op.squeeze(tables, 0), lengths, config.page_size)
-        others = self._sources_of(starts, source_tables, source_lengths, sources)
-        x = op.reshape(self._embedded(tokens, positions), (1, tokens.shape[0], config.hidden_size))
+        others = self._sources_of(starts, attended.tables, attended.lengths, attended.pages)
+        size = (1, step.tokens.shape[0], config.hidden_size)
+        x = op.reshape(self._embedded(step.tokens, positions), size)
         biases = [each.after() for each in self.distances]
         angles = config.rope.angles_at(positions, config.head_dim) if config.rotates else None
         found: list[nn.Tensor] = []
         for number, (layer, own, source) in enumerate(
-            zip(self.layers, caches, sources, strict=True)
+            zip(self.layers, step.caches, attended.pages, strict=True)
         ):
             bias, heads = _of_layer(biases, number), [head for of, head in seen if of == number]
             cache = nn.PagedCache(own, batch)
             x, weights = layer.step(x, angles, cache, source, others, bias, heads)
             found += [] if weights is None else [weights]
-        return self._logits(op.take(op.squeeze(x, 0), rows, axis=0)), found
+        return self._logits(op.take(op.squeeze(x, 0), step.rows, axis=0)), found
 
     def sample(self, **arguments: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         """`Decoder.sample`."""

@@ -47,8 +47,8 @@ MOST = {
     "runtime": 21_700,
     "compiler core": 58_200,
     "op": 24_200,
-    "product": 45_600,
-    "testing": 7_950,
+    "product": 45_650,
+    "testing": 7_700,
     "importers": 22_550,
 }
 """Lines of the parts that are above their budget today, to be reduced:
@@ -60,13 +60,13 @@ dtypes of half a byte, donated parameters, functions that are known at their cal
 op: data types that modules declare, and match; core: type parameters of functions;
 op: operators of ONNX, and a rule of differentiation for each that has one; product: the server's interfaces, formats
 of checkpoints, models with an encoder (T5, encoders of sound, towers of pictures), beams over HTTP, translation, speech with its routes (Whisper, Moonshine, tokens of frames), models of pictures, pairs of GGUF files, chats about
-pictures (LLaVA, Qwen2-VL, Gemma 3), and adapters that are trained; testing: the fuzzer and its random
+pictures (LLaVA, Qwen2-VL, Gemma 3), adapters that are trained, and records in place of a dozen parameters; testing: the fuzzer and its random
 programs, which `relaxpy fuzz`, `relaxpy bisect` and `check_pass` use, are in the wheel;
 importers: ONNX and torch, whose operators each need a few lines; values that torch takes for sizes are checked.
 """
 
 ISINSTANCE = 15.0
-ISINSTANCE_TODAY = 17.8
+ISINSTANCE_TODAY = 17.6
 """Calls of isinstance for each 1000 lines: 15 is the budget."""
 
 MOST_CLASS_LINES = 300
@@ -156,6 +156,48 @@ ATTRIBUTES = {
 }
 """Classes whose methods set more attributes of `self`, and how many."""
 
+REASONS = {
+    "models/decoder_config.py DecoderConfig": "a field for each thing in which families differ, and its line of text",
+    "relaxpy/analysis/live_ranges.py Liveness": "one walk fills its tables, which are its result",
+    "relaxpy/analysis/well_formed.py _Checker": "a case for each construct of the IR",
+    "relaxpy/build/codegen.py _FunctionWriter": "to be reduced: a case for each expression, and the tables of a function",
+    "relaxpy/frontend/onnx/importer.py Importer": "to be reduced: one importer of a graph, with its subgraphs",
+    "relaxpy/frontend/torch/graph.py _GraphImporter": "to be reduced: one importer of a graph, with its scopes",
+    "relaxpy/frontend/torch/importer.py Importer": "to be reduced: one importer of a graph, with its states and guards",
+    "relaxpy/ir/dim.py Dim": "the arithmetic of dimensions: an operator of Python each",
+    "relaxpy/onnx/session.py InferenceSession": "the attributes are those of ONNX Runtime's class",
+    "relaxpy/onnx/writer.py Writer": "to be reduced: a method for each construct that is written as ONNX's",
+    "relaxpy/op/block_builder.py BlockBuilder": "a method for each statement that a builder emits, for users",
+    "relaxpy/op/deduction.py Deduction": "what rules of operators may ask, a method each",
+    "relaxpy/op/resize.py Resize": "one operator: its rule, program, reference and samples for seven ways to interpolate",
+    "relaxpy/runtime/graphs.py Graphs": "a recording of a device and its state, which replays read",
+    "relaxpy/runtime/link.py Emitter": "to be reduced: a case for each instruction, and what a function's code needs",
+    "relaxpy/runtime/linked_function.py LinkedFunction": "the attributes are read by generated code at each call",
+    "relaxpy/runtime/pool.py MemoryPool": "counters that `memory` shows, under one lock",
+    "relaxpy/runtime/program.py Program": "what is linked once for all machines of an executable",
+    "relaxpy/runtime/sizes.py Sizes": "the arithmetic of sizes that the verifier proves with",
+    "relaxpy/runtime/verifier/function.py Function": "a case for each instruction",
+    "relaxpy/runtime/vm.py VirtualMachine": "what users call, with its docstrings",
+    "relaxpy/script/parser_core.py CoreParser": "a case for each expression of Python; statements and values are classes beside it",
+    "relaxpy/script/parser_module.py ModuleParser": "the tables of a module that parsers of its functions share",
+    "relaxpy/script/parser_statement.py StatementParser": "a case for each statement of Python",
+    "relaxpy/script/printer.py _FunctionPrinter": "a case for each construct of the IR",
+    "relaxpy/serve/client.py EngineClient": "a process, its pipes and what waits for them",
+    "relaxpy/serve/engine.py Engine": "a step from its plan to its pieces: each method is a part of it",
+    "relaxpy/serve/pages.py PageBook": "to be reduced: it allocates pages, keeps the tree of prefixes and writes batches",
+    "relaxpy/serve/scheduler.py Scheduler": "one algorithm, whose tags and queues no other may touch",
+    "relaxpy/server/answer_parser.py AnswerParser": "to be reduced: an automaton over six formats, a method for each state",
+    "relaxpy/testing/interpret.py Interpreter": "a case for each construct of the IR",
+    "relaxpy/tir/programs/paged_attention.py _Row": "the cells of one row of a program, each a buffer of it",
+    "relaxpy/tir/programs/recurrent.py Row": "the cells of one row of a program, each a buffer of it",
+    "relaxpy/tir/programs/sampling.py _Draw": "the cells of one draw of a program, each a buffer of it",
+    "relaxpy/train/step.py Step": "the state of a training, which checkpoints save",
+    "relaxpy/transform/convert_layout.py _Converter": "a rule for each kind of operator",
+    "relaxpy/transform/quantize_weights.py _Quantizer": "what a pass has found of weights: schemes, groups and calls",
+    "relaxpy/transform/realize.py _Realizer": "a rule for each kind of operator",
+}
+"""Why a class above has more lines or attributes. Those of `backend` write kernels or shaders: the tiles' issue."""
+
 MOST_PARAMETERS = 11
 PARAMETERS = {
     "relaxpy/build/build.py build": 17,
@@ -165,13 +207,11 @@ PARAMETERS = {
     "relaxpy/op/paged_attention.py deduce": 13,
     "relaxpy/op/paged_attention.py legalize": 13,
     "relaxpy/op/paged_attention.py reference": 12,
-    "relaxpy/server/context.py order": 15,
     "relaxpy/train/step.py __init__": 12,
     "models/decoder.py step": 14,
     "models/encoder_decoder.py align": 13,
-    "models/encoder_decoder.py _read": 12,
 }
-"""Functions that take more: what users call by names, arguments of an operator, inputs of an executable, and an order, to be reduced. Options of
+"""Functions that take more: what users call by names, arguments of an operator, and inputs of an executable. Options of
 commands (`cli`) and inputs of others' operators (`frontend`) are not counted: their number is not ours."""
 
 MOST_FILE_LINES = 600
@@ -272,6 +312,11 @@ def test_classes_are_short() -> None:
 def test_classes_have_few_attributes() -> None:
     found = {name: len(attributes(node)) for name, node in classes()}
     assert not above(found, ATTRIBUTES, MOST_ATTRIBUTES, 2)
+
+
+def test_large_classes_have_a_reason() -> None:
+    listed = {name for name in (*CLASS_LINES, *ATTRIBUTES) if "relaxpy/backend/" not in name}
+    assert not listed - {*REASONS}
 
 
 def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -34,14 +34,14 @@ from relaxpy.llm.chat_template import ChatTemplate
 from relaxpy.llm.generation import Generation
 from relaxpy.llm.generation_config import Recommended, recommended
 from relaxpy.llm.loops import LoopDetector
+from relaxpy.llm.own_engine import own_engine
 from relaxpy.llm.pictures import Eyes, Seen, refused, taken
 from relaxpy.llm.stop_strings import StopStrings
 from relaxpy.llm.tokenizer import Tokenizer
 from relaxpy.llm.written_text import WrittenText
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
 from relaxpy.narrow import is_mapping
-from relaxpy.serve import Beams, Engine, Limits, PageBook, Piece, Request
-from relaxpy.serve.decoder_model import DecoderModel
+from relaxpy.serve import Beams, PageBook, Piece, Request
 from relaxpy.serve.engine_settings import CONTEXT
 from relaxpy.serve.pictures import Picture, Placed
 from relaxpy.serve.request import Features
@@ -153,13 +153,7 @@ class LanguageModel:
         self.decoder, self.tokenizer = decoder, tokenizer
         self.defaults, self.name, self.eyes = defaults, name, eyes
         self.batch = _whole("batch", batch)
-        source, size = decoder.source, decoder.page_size
-        pages = -(-self.context // size) * self.batch
-        sources = 0 if source is None else -(-source.positions // size) * self.batch
-        self._engine = Engine(
-            DecoderModel(decoder, pages, source_pages=sources),
-            pages=pages, limits=Limits(running=pages), drafts=False, source_pages=sources,
-        )  # fmt: skip
+        _, self._engine = own_engine(decoder, tokens=self.context, batch=self.batch)
         self._lock, self._ended = Lock(), deque[int]()
         self._numbers = count()
         self._answer_ends: dict[str | None, frozenset[int]] = {}

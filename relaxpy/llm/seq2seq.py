@@ -23,9 +23,9 @@ from threading import Lock
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.llm.own_engine import own_engine
 from relaxpy.models.loaded import LoadedDecoder, Scheme, load_decoder
-from relaxpy.serve import Engine, Limits, Request, Sampling
-from relaxpy.serve.decoder_model import DecoderModel
+from relaxpy.serve import Request, Sampling
 from relaxpy.serve.request import Features, Finish, Piece
 from relaxpy.serve.sources import SourceShape
 
@@ -90,8 +90,7 @@ class Seq2SeqModel:
 
         Raises: UsageError: `bad-config` for a decoder without an encoder, `out-of-memory`.
         """
-        source, size = decoder.source, decoder.page_size
-        if source is None:
+        if decoder.source is None:
             kind = decoder.config.get("model_type")
             raise UsageError(
                 "bad-config",
@@ -103,16 +102,7 @@ class Seq2SeqModel:
         self.decoder = decoder
         """`decoder.config` has the fields of `config.json`, `decoder.positions` is the most tokens of a text,
         `decoder.source` says what is encoded, and `decoder.alignment_heads` which heads `alignment` gives."""
-        pages = -(-decoder.positions // size) * batch
-        sources = -(-source.positions // size) * batch
-        self._model = DecoderModel(decoder, pages, source_pages=sources)
-        self.engine = Engine(
-            self._model,
-            pages=pages,
-            limits=Limits(running=max(pages, 1), encoded=min(batch, 4)),
-            drafts=False,
-            source_pages=sources,
-        )
+        self._model, self.engine = own_engine(decoder, tokens=decoder.positions, batch=batch)
         self._folder = folder
         self._lock = Lock()
         self._numbers = count()

@@ -78,7 +78,7 @@ class Thoughts:
             if mark in self._marks:
                 self._meet(mark)
                 text = text[len(mark) :]
-        held = max((_overlap(text, mark) for mark in self._marks), default=0)
+        held = max((overlap(text, mark) for mark in self._marks), default=0)
         self._held = text[len(text) - held :]
         yield self._state == "thought", self._given(text[: len(text) - held])
 
@@ -115,7 +115,7 @@ class Thoughts:
         self._is_fresh = True
 
 
-def _overlap(text: str, mark: str) -> int:
+def overlap(text: str, mark: str) -> int:
     """The length of the longest end of a text that the mark, longer than it, begins with."""
     for length in range(min(len(text), len(mark) - 1), 0, -1):
         if text.endswith(mark[:length]):

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from relaxpy.llm.template_probes import Abilities
+from relaxpy.llm.thoughts import overlap
 from relaxpy.narrow import is_list, is_mapping
 from relaxpy.serve.json_schema import pointed, types_of
 
@@ -206,7 +207,7 @@ class AnswerParser:
             self._held, self._strips = self._held[place + len(_THINK_END) :], True
             self._thinks, self._state = False, "start"
             return
-        keep = 0 if is_end else _overlap(self._held, _THINK_END)
+        keep = 0 if is_end else overlap(self._held, _THINK_END)
         yield AnswerPart("reasoning", self._held[: len(self._held) - keep])
         self._held = self._held[len(self._held) - keep :]
 
@@ -226,7 +227,7 @@ class AnswerParser:
             else:
                 self._state, self._raw = "calls", mark
             return
-        keep = 0 if is_end else max((_overlap(self._held, mark) for mark in marks), default=0)
+        keep = 0 if is_end else max((overlap(self._held, mark) for mark in marks), default=0)
         yield AnswerPart("text", self._held[: len(self._held) - keep])
         self._held = self._held[len(self._held) - keep :]
 
@@ -552,14 +553,6 @@ def _harmony_name(head: str) -> str:
 
 def _channel(head: str) -> Literal["text", "reasoning"]:
     return "reasoning" if head.split()[:1] == ["analysis"] else "text"
-
-
-def _overlap(text: str, mark: str) -> int:
-    """How many last characters of a text may begin a mark."""
-    for size in range(min(len(mark) - 1, len(text)), 0, -1):
-        if text.endswith(mark[:size]):
-            return size
-    return 0
 
 
 def _overlap_any(text: str, start: int, is_end: bool) -> int:

@@ -20,7 +20,7 @@ from relaxpy.serve.pictures import Placed
 from relaxpy.server.answer_parser import AnswerParser, Format, format_of, marks_of
 from relaxpy.server.bodies import SamplingBody
 from relaxpy.server.contents import after_text, before_text
-from relaxpy.server.context import Server, in_thread, unless_gone
+from relaxpy.server.context import Asked, Server, in_thread, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.offered_tools import Tool, calls_grammar, format_for, name_of, prompted
 from relaxpy.server.pictures import PictureFile, most_pixels
@@ -137,15 +137,17 @@ def _prepared(
         request,
         body,
         model,
-        tokens,
-        adapter=adapter,
-        max_tokens=chat.max_tokens,
-        ends=model.answer_ends(),
-        grammar=grammar,
-        top=chat.top,
-        shown=frozenset(number for number in numbers if number is not None),
-        begins=chat.opens and not chat.begin,
-        pictures=pictures,
+        Asked(
+            tokens,
+            chat.max_tokens,
+            model.answer_ends(),
+            adapter=adapter,
+            grammar=grammar,
+            top=chat.top,
+            shown=frozenset(number for number in numbers if number is not None),
+            begins=chat.opens and not chat.begin,
+            pictures=pictures,
+        ),
     )
     return Prepared(model, order, format, thinks, is_thinking, body.stream, chat.tools, form)
 

@@ -19,7 +19,7 @@ from relaxpy.server import known_fields
 from relaxpy.server.bodies import MaxTokensOrNone, SamplingBody
 from relaxpy.server.body_reader import MOST_VALUES
 from relaxpy.server.chat_completions import DONE, StreamOptions
-from relaxpy.server.context import Server, answer, event, in_thread, stream, unless_gone
+from relaxpy.server.context import Asked, Server, answer, event, in_thread, stream, unless_gone
 from relaxpy.server.errors import ApiError
 from relaxpy.server.logprobs import CompletionLogprobs, prompt_logprobs
 from relaxpy.server.served_model import AnswerUsage, Delta, ServedModel, TextRequest
@@ -136,14 +136,16 @@ def _orders(
             request,
             body,
             model,
-            tokens,
-            adapter=adapter,
-            max_tokens=16 if body.max_tokens is None else body.max_tokens,
-            ends=tokenizer.end_tokens,
-            top=body.logprobs,
-            begins=tokenizer.special_tokens.issuperset(tokens),
-            echo=body.echo,
-            beams=beams,
+            Asked(
+                tokens,
+                16 if body.max_tokens is None else body.max_tokens,
+                tokenizer.end_tokens,
+                adapter=adapter,
+                top=body.logprobs,
+                begins=tokenizer.special_tokens.issuperset(tokens),
+                echo=body.echo,
+                beams=beams,
+            ),
         )
         orders.append(order)
         shown = ""

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -36,6 +37,27 @@ if TYPE_CHECKING:
     from relaxpy.server.speech_model import SpeechModel
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be written for a body, of what the interfaces have each in its own way."""
+
+    prompt: list[int]
+    max_tokens: int | None
+    """None is what the model recommends, and a negative number all that there is room for."""
+    ends: frozenset[int]
+    adapter: int = NONE
+    grammar: str | None = None
+    """None is that of the body."""
+    top: int | None = None
+    shown: frozenset[int] = frozenset()
+    begins: bool = False
+    echo: bool = False
+    """With `top` the tokens of the prompt have log-probabilities, too."""
+    beams: Beams | None = None
+    """They are searched, and come instead of `body.n` texts."""
+    pictures: tuple[Placed, ...] = ()
 
 
 class Server:
@@ -153,25 +175,10 @@ class Server:
         return await self._reader.read(request, kind)
 
     def order(
-        self,
-        request: Request,
-        body: SamplingBody,
-        model: ServedModel,
-        prompt: list[int],
-        *,
-        adapter: int = NONE,
-        max_tokens: int | None,
-        ends: frozenset[int],
-        grammar: str | None = None,
-        top: int | None = None,
-        shown: frozenset[int] = frozenset(),
-        begins: bool = False,
-        echo: bool = False,
-        beams: Beams | None = None,
-        pictures: tuple[Placed, ...] = (),
+        self, request: Request, body: SamplingBody, model: ServedModel, asked: Asked
     ) -> TextRequest:
-        """The order of a body; with `echo` and `top` the tokens of the prompt have log-probabilities, too. With `beams`
-        they are searched, and come instead of `body.n` texts. Raises: ApiError, UsageError."""
+        """The order of a body. Raises: ApiError, UsageError."""
+        beams, max_tokens = asked.beams, asked.max_tokens
         name, at_once = ("n", body.n) if beams is None else ("best_of", beams.num_beams)
         if at_once > (most := model.settings.running):
             found = f"{name} is at most {most}, the texts that are written at once"
@@ -180,20 +187,24 @@ class Server:
             raise ApiError("min_tokens is more than max_tokens", param="min_tokens")
         if body.prompt_logprobs is not None and body.stream:
             raise ApiError("prompt_logprobs are not in streams", param="prompt_logprobs")
-        if pictures and body.truncate_prompt_tokens is not None:
+        if asked.pictures and body.truncate_prompt_tokens is not None:
             raise ApiError(
                 "truncate_prompt_tokens would cut pictures", param="truncate_prompt_tokens"
             )
-        prompt = _cut(prompt, body.truncate_prompt_tokens, model.context - max(max_tokens or 1, 1))
+        prompt = _cut(
+            asked.prompt, body.truncate_prompt_tokens, model.context - max(max_tokens or 1, 1)
+        )
         room = model.room(prompt, 0 if max_tokens == 0 else 1)
         if max_tokens is None:
             most = model.defaults.most_tokens(len(prompt), room)
         else:
             most = room if max_tokens < 0 else min(max_tokens, room)
         scored = [
-            count for count in (top if echo else None, body.prompt_logprobs) if count is not None
+            count
+            for count in (asked.top if asked.echo else None, body.prompt_logprobs)
+            if count is not None
         ]
-        own = frozenset[int]() if body.ignore_eos else ends
+        own = frozenset[int]() if body.ignore_eos else asked.ends
         client: str = getattr(request.state, "client", "")
         return TextRequest(
             0,
@@ -207,18 +218,18 @@ class Server:
             ),
             own.union(body.stop_token_ids or ()),
             body.n if beams is None else 1,
-            top,
-            adapter,
+            asked.top,
+            asked.adapter,
             f"{client}\n{body.cache_salt}" if body.cache_salt or self._several_keys else "",
             client or body.user or "",
             body.priority,
-            body.grammar_of() if grammar is None else grammar,
+            body.grammar_of() if asked.grammar is None else asked.grammar,
             max(scored, default=None),
             stop=model.defaults.stop if (stops := body.stops) is None else stops,
-            shown=shown,
-            begins=begins,
+            shown=asked.shown,
+            begins=asked.begins,
             beams=beams,
-            pictures=pictures,
+            pictures=asked.pictures,
         )
 
     async def deltas(

@@ -1,9 +1,10 @@
-"""The losses of a training as an SVG picture."""
+"""Curves of a training as SVG pictures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 WIDTH, HEIGHT, LEFT, BOTTOM, MARGIN = 720, 360, 56, 44, 16
 _LINES = 5
@@ -15,50 +16,70 @@ polyline{fill:none}text{fill:#1d2530;font-family:system-ui,'Segoe UI',Helvetica,
 """
 
 
+@dataclass(frozen=True)
+class Axes:
+    """The frame of a picture: `last` is the number at its right edge, where 0 is the left one; `low` and `high` are the
+    values at its bottom and top."""
+
+    last: float
+    low: float
+    high: float
+
+    def x(self, number: float) -> float:
+        return LEFT + (WIDTH - LEFT - MARGIN) * number / self.last
+
+    def y(self, value: float) -> float:
+        return MARGIN + (HEIGHT - BOTTOM - MARGIN) * (self.high - value) / (self.high - self.low)
+
+    def line(self, kind: str, points: Iterable[tuple[float, float]]) -> str:
+        """A line through points, in the style of this class."""
+        text = " ".join(f"{self.x(number):.1f},{self.y(value):.1f}" for number, value in points)
+        return f'<polyline class="{kind}" points="{text}"/>'
+
+    def across(self, kind: str, value: float) -> str:
+        """A level line."""
+        y = f"{self.y(value):.1f}"
+        return f'<line class="{kind}" x1="{LEFT}" x2="{WIDTH - MARGIN}" y1="{y}" y2="{y}"/>'
+
+    def level(self, value: float, name: str) -> list[str]:
+        """A line of the grid, with what it is called."""
+        return [self.across("grid", value), words(LEFT - 8, self.y(value) + 4, name, "end")]
+
+    def below(self, number: float, name: str, is_last: bool) -> str:
+        """What a place of the axis is called."""
+        return words(self.x(number), HEIGHT - BOTTOM + 20, name, "end" if is_last else "middle")
+
+
+def words(left: float, top: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{text}</text>'
+
+
+def picture(title: str, axis: str, style: str, parts: Iterable[str]) -> str:
+    """The picture of these parts; `axis` says what its axes are."""
+    paper = f'<rect class="paper" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="7"/>'
+    said = words((LEFT + WIDTH) / 2, HEIGHT - 8, axis, "middle")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{title}</title>'
+        f"<style>{style}</style>{paper}{''.join(parts)}{said}</svg>\n"
+    )
+
+
 def curve(losses: Sequence[float], first: int = 1) -> str:
     """The loss of each step, and a running mean over a twentieth of them; `first` is the number of the first step."""
     finite = [loss for loss in losses if math.isfinite(loss)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    high = high if high > low else low + 1.0
     count = max(1, len(losses) - 1)
-
-    def x(number: float) -> float:
-        return LEFT + (WIDTH - LEFT - MARGIN) * number / count
-
-    def y(loss: float) -> float:
-        return MARGIN + (HEIGHT - BOTTOM - MARGIN) * (high - loss) / (high - low)
-
-    def line(kind: str, values: Sequence[float]) -> str:
-        points = " ".join(
-            f"{x(n):.1f},{y(each):.1f}" for n, each in enumerate(values) if math.isfinite(each)
-        )
-        return f'<polyline class="{kind}" points="{points}"/>'
-
-    def text(left: float, top: float, words: str, anchor: str) -> str:
-        return f'<text x="{left:.1f}" y="{top:.1f}" text-anchor="{anchor}">{words}</text>'
-
-    parts = [
-        f'<rect class="paper" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="7"/>'
-    ]
+    axes = Axes(count, low, high if high > low else low + 1.0)
+    parts: list[str] = []
     for part in range(_LINES):
-        loss = low + (high - low) * part / (_LINES - 1)
-        parts.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - MARGIN}" y1="{y(loss):.1f}" y2="{y(loss):.1f}"/>'
-        )
-        parts.append(text(LEFT - 8, y(loss) + 4, f"{loss:.4g}", "end"))
-        step = first + round(count * part / (_LINES - 1))
-        anchor = "end" if part == _LINES - 1 else "middle"
-        parts.append(text(x(step - first), HEIGHT - BOTTOM + 20, str(step), anchor))
-    parts += [line("loss", losses), line("mean", _means(losses))]
-    parts.append(
-        text(
-            (LEFT + WIDTH) / 2, HEIGHT - 8, "steps; loss upwards (blue: its running mean)", "middle"
-        )
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>Loss by step</title>'
-        f"<style>{_STYLE}</style>{''.join(parts)}</svg>\n"
-    )
+        loss = low + (axes.high - low) * part / (_LINES - 1)
+        number = round(count * part / (_LINES - 1))
+        parts += axes.level(loss, f"{loss:.4g}")
+        parts.append(axes.below(number, str(first + number), part == _LINES - 1))
+    for kind, values in (("loss", losses), ("mean", _means(losses))):
+        parts.append(axes.line(kind, (at for at in enumerate(values) if math.isfinite(at[1]))))
+    axis = "steps; loss upwards (blue: its running mean)"
+    return picture("Loss by step", axis, _STYLE, parts)
 
 
 def _means(losses: Sequence[float]) -> list[float]:
