@@ -52,7 +52,13 @@ CASES = {
     ),
     "spans": Case(spans=True),
     "spans in windows": Case(
-        heads=6, groups=1, width=5, op=PagedAttention(window_size=19), pages="int8", spans=True, sinks=True
+        heads=6,
+        groups=1,
+        width=5,
+        op=PagedAttention(window_size=19),
+        pages="int8",
+        spans=True,
+        sinks=True,
     ),
     "spans in words": Case(
         heads=6, groups=2, width=6, column=32, size=32, dtype="bfloat16", spans=True
