@@ -288,7 +288,10 @@ def _shown(value: Any) -> str:
     """The value of a setting, as the command line has it."""
     if value is None:
         return "as it is by default"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if not isinstance(value, list):
+        return str(value)
+    items: list[Any] = value  # type: ignore[reportUnknownVariableType]
+    return ", ".join(map(str, items))
 
 
 @contextmanager

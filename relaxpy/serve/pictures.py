@@ -61,9 +61,9 @@ def picture_shape_of(fields: Mapping[str, Any] | None) -> PictureShape | None:
     if fields is None:
         return None
     own = dict(fields)
-    pairs = {name: own.pop(name) for name in ("size", "around")}
-    both = {name: None if pair is None else (pair[0], pair[1]) for name, pair in pairs.items()}
-    return PictureShape(**own, **both)
+    for name in ("size", "around"):
+        own[name] = None if own[name] is None else tuple(own[name])
+    return PictureShape(**own)
 
 
 class Picture:

@@ -196,7 +196,7 @@ def test_rules_that_match_nothing_are_refused(rules: Mapping[str, Rule], message
 
 def test_scales_of_no_layer_are_refused() -> None:
     one = Scales(np.array(1, "float32"), np.array(0, "int8"))
-    with pytest.raises(UsageError, match="scales for data of upp"):
+    with pytest.raises(UsageError, match="scales for data of the layer 'upp'"):
         Annotate(scales={("upp", "data"): one})(network()[0])
 
 

@@ -61,7 +61,7 @@ class Access:
         """The number of lanes that share a key head."""
         self.is_narrow = form.dtype != "float32"
         own = Arithmetic.of(form.dtype, form.dtype, "float32", target)
-        widened = replace(own, group=1)
+        widened = replace(own, dot=None)
         has_words = form.depth % own.group == 0 and loops.is_constant(
             self.stride(form.key, "depth"), 1
         )
